@@ -1,0 +1,1 @@
+"""Strict settings. Importable without torch; every default is the vetted one."""

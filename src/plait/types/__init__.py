@@ -1,0 +1,1 @@
+"""Frozen, torch-free data that crosses module and process boundaries."""

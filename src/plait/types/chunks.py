@@ -1,0 +1,44 @@
+"""What the engine takes and gives: chunks of generations."""
+
+import msgspec
+
+from plait.types.policy import AdapterRef, PolicyVersion
+from plait.types.sampling import SamplingParams, StopReason
+
+
+class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
+    """A request to go on with one generation for at most `budget_tokens` new tokens.
+
+    `context_tokens` is everything before the next token (prompt, earlier turns, tokens of earlier chunks);
+    the last `generated_tokens` of it were drawn for this generation and count against `max_new_tokens`.
+    What the cache holds of it is not computed again.
+    """
+
+    request_id: str
+    policy: PolicyVersion
+    context_tokens: tuple[int, ...]
+    budget_tokens: int
+    sampling: SamplingParams
+    adapter: AdapterRef | None = None
+    """None is the frozen base itself."""
+    generated_tokens: int = 0
+    keep_cache: bool = False
+    """Store the cache at the end also when the generation is finished, for a later turn."""
+
+
+class ChunkResult(msgspec.Struct, frozen=True, tag="chunk_result"):
+    """The end of a chunk. `stop` is BUDGET when the generation is to go on.
+
+    `logprobs[i]` is the natural-log probability of `tokens[i]` under the distribution it was drawn from.
+    `cache_handle` names the stored cache (empty: nothing was stored).
+    """
+
+    request_id: str
+    policy: PolicyVersion
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    stop: StopReason
+    cache_handle: str = ""
+    cached_tokens: int = 0
+    """Context tokens that came from the cache."""
+    error: str = ""
