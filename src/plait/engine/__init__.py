@@ -1,0 +1,1 @@
+"""Continuous batching over chunks of many adapters' generations."""

@@ -1,0 +1,1 @@
+"""Adapters: shapes, initial values, mixing many in one batch, PEFT files."""

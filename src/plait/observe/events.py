@@ -11,7 +11,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=Tru
     time_s: float
 
 
-class RunStarted(Event, kw_only=True, tag="run_started"):
+class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     run: str
     model: str
     dtype: str
@@ -22,20 +22,22 @@ class RunStarted(Event, kw_only=True, tag="run_started"):
     plait_version: str
     process_id: int = 0
     resumed: bool = False
+    total_steps: dict[str, int] = {}
+    """Optimizer steps planned per task, warm start included; a task without an entry has no known end."""
 
 
-class RunEnded(Event, kw_only=True, tag="run_ended"):
+class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     status: str
     """"done", "failed" or "interrupted"."""
 
 
-class TaskStateChanged(Event, kw_only=True, tag="task_state"):
+class TaskStateChanged(Event, frozen=True, kw_only=True, tag="task_state"):
     task: str
     state: str
     cause: str = ""
 
 
-class PhaseSpan(Event, kw_only=True, tag="phase"):
+class PhaseSpan(Event, frozen=True, kw_only=True, tag="phase"):
     """A task was in `phase` ("rollout", "environment", "training", "evaluation", "warm_start", "queued") from `start_s` to `time_s`."""
 
     task: str
@@ -44,7 +46,7 @@ class PhaseSpan(Event, kw_only=True, tag="phase"):
     start_s: float
 
 
-class WorkerSpan(Event, kw_only=True, tag="worker"):
+class WorkerSpan(Event, frozen=True, kw_only=True, tag="worker"):
     """Worker `worker` was busy from `start_s` to `time_s`; in between spans it was idle."""
 
     worker: str
@@ -54,7 +56,7 @@ class WorkerSpan(Event, kw_only=True, tag="worker"):
     num_tokens: int = 0
 
 
-class StepCommitted(Event, kw_only=True, tag="step"):
+class StepCommitted(Event, frozen=True, kw_only=True, tag="step"):
     """Optimizer step `step` of `task` is durable: policy version `step` exists. Step numbers start at 1."""
 
     task: str
@@ -87,7 +89,7 @@ class StepCommitted(Event, kw_only=True, tag="step"):
     environment_metrics: dict[str, float] = {}
 
 
-class EvaluationDone(Event, kw_only=True, tag="evaluation"):
+class EvaluationDone(Event, frozen=True, kw_only=True, tag="evaluation"):
     task: str
     version: int
     accuracy: float
@@ -98,7 +100,7 @@ class EvaluationDone(Event, kw_only=True, tag="evaluation"):
     """"before", "periodic" or "after"."""
 
 
-class RewardError(Event, kw_only=True, tag="reward_error"):
+class RewardError(Event, frozen=True, kw_only=True, tag="reward_error"):
     task: str
     step: int
     example_id: str
@@ -107,12 +109,12 @@ class RewardError(Event, kw_only=True, tag="reward_error"):
     error: str
 
 
-class WorkerLost(Event, kw_only=True, tag="worker_lost"):
+class WorkerLost(Event, frozen=True, kw_only=True, tag="worker_lost"):
     worker: str
     cause: str
 
 
-class Note(Event, kw_only=True, tag="note"):
+class Note(Event, frozen=True, kw_only=True, tag="note"):
     """Something a person should know; `level` is "info" or "warning"."""
 
     level: str

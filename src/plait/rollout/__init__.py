@@ -1,0 +1,1 @@
+"""Generations cut into chunks: which goes next, and how many at once."""

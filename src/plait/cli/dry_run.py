@@ -1,0 +1,93 @@
+"""`plait run --dry-run`: what a run needs beside what the machine has."""
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from plait.cli.output import human_bytes, print_json, print_warning
+from plait.config.explain import Need, RunEstimate, estimate_run
+from plait.config.run import RunSettings
+from plait.observe.text import duration
+from plait.types.model import ModelConfig
+
+
+def print_estimate(settings: RunSettings, as_json: bool) -> None:
+    """Read the model's shape (not its weights) and print what the run needs."""
+    device = pick_device(settings.model.device)
+    estimate = estimate_run(settings, read_model_config(settings.model.path), device)
+    if as_json:
+        totals = {"memory_bytes": estimate.memory_bytes, "disk_bytes": estimate.disk_bytes, "device": device}
+        print_json({**msgspec.to_builtins(estimate), **totals})
+    else:
+        print(describe_estimate(estimate, settings))
+    for warning in find_shortages(estimate, settings, device):
+        print_warning(warning)
+
+
+def read_model_config(path_or_name: str) -> ModelConfig:
+    from plait.models.catalogue import find
+    from plait.models.hf_config import read_config
+
+    return read_config(find(path_or_name))
+
+
+def pick_device(device: str) -> str:
+    if device != "auto":
+        return device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def describe_estimate(estimate: RunEstimate, settings: RunSettings) -> str:
+    lines = [f"run {settings.name}: {len(settings.tasks)} tasks on {settings.model.path}", "", *_task_lines(estimate, settings), ""]
+    lines += [*_need_lines("memory", estimate.memory, estimate.memory_bytes), ""]
+    lines += [*_need_lines("disk", estimate.disk, estimate.disk_bytes), ""]
+    time = (
+        "not estimated for GPUs"
+        if estimate.time_s is None
+        else f"at most about {duration(estimate.time_s)}, if every answer is full length"
+    )
+    return "\n".join([*lines, f"time        {time}"])
+
+
+def find_shortages(estimate: RunEstimate, settings: RunSettings, device: str) -> list[str]:
+    """What this machine has too little of."""
+    found = []
+    free_memory, free_disk = psutil.virtual_memory().available, shutil.disk_usage(Path.cwd()).free
+    if device == "cpu" and estimate.memory_bytes > free_memory:
+        found.append(
+            f"the run needs about {human_bytes(estimate.memory_bytes)} of memory and {human_bytes(free_memory)} are free: "
+            "lower training.micro_batch_tokens, engine.slot_tokens or engine.pool_tokens, or set training.checkpoint_layers"
+        )
+    if estimate.disk_bytes > free_disk:
+        found.append(f"the run needs about {human_bytes(estimate.disk_bytes)} of disk and {human_bytes(free_disk)} are free")
+    threads, cores = settings.workers.rollout_threads + settings.workers.train_threads, os.cpu_count() or 1
+    if settings.workers.layout == "split" and threads > cores:
+        found.append(
+            f"workers.rollout_threads + workers.train_threads = {threads} on {cores} cores: "
+            "contending threads run many times slower; lower them"
+        )
+    return found
+
+
+def _task_lines(estimate: RunEstimate, settings: RunSettings) -> list[str]:
+    lines = []
+    for sizes, task in zip(estimate.tasks, settings.tasks, strict=True):
+        warm = f"{task.warm_start.steps} warm-start + " if task.warm_start.steps else ""
+        per_trajectory = sizes.sampled_tokens_per_step // sizes.trajectories_per_step
+        lines += [
+            f"{sizes.task}: {warm}{task.steps} steps",
+            f"  {task.groups_per_step} groups x {task.group_size} answers = {sizes.trajectories_per_step} trajectories a step",
+            f"  {sizes.trajectories_per_step} x {per_trajectory} = at most {sizes.sampled_tokens_per_step:,} sampled tokens a step",
+            f"  adapter of rank {task.lora.rank}: {sizes.adapter_parameters:,} parameters",
+        ]
+    return lines
+
+
+def _need_lines(title: str, needs: tuple[Need, ...], total_bytes: int) -> list[str]:
+    lines = [f"  {need.name:<12}{human_bytes(need.size_bytes):>8}   {need.derivation}" for need in needs]
+    return [f"{title:<12}{human_bytes(total_bytes):>10}   about", *lines]

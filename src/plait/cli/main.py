@@ -1,0 +1,117 @@
+"""Entry point of `plait`: finds the command, runs it, and turns a `PlaitError` into two lines and exit code 2.
+
+A command's module is imported when the command is called, so that `plait --help` stays quick. In `COMMANDS` the name of the
+function (or of the `typer.Typer` of a group) follows the module.
+"""
+
+import difflib
+import importlib
+import sys
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from plait.cli.output import print_error
+from plait.cli.version import version
+from plait.types.errors import PlaitError
+
+EXIT_ERROR = 2
+EXTRA_OF_MODULE = {
+    "torch": "engine",
+    "gguf": "models",
+    "huggingface_hub": "models",
+    "math_verify": "environments",
+    "reasoning_gym": "environments",
+    "tensorboard": "trackers",
+    "wandb": "trackers",
+}
+"""Which extra of the package brings a module that may be missing."""
+
+
+class Command(NamedTuple):
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS = {
+    "run": Command("plait.cli.run", "run", "Train the tasks of a settings file."),
+    "resume": Command("plait.cli.run", "resume", "Go on with a run that was interrupted."),
+    "status": Command("plait.cli.status", "status", "Show runs and how far they are."),
+    "show": Command("plait.cli.show", "show", "Show the samples of a task's step."),
+    "chat": Command("plait.cli.chat", "chat", "Talk to a trained policy."),
+    "report": Command("plait.cli.report", "report", "Write a run's report as one HTML file."),
+    "export": Command("plait.cli.export", "export", "Write a trained adapter (PEFT), or the base with it merged in."),
+    "models": Command("plait.cli.models", "app", "List and fetch base models."),
+    "doctor": Command("plait.cli.doctor", "doctor", "Say what this machine has, what is missing, and how to mend it."),
+    "version": Command("plait.cli.version", "version", "Print the version."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Lists all commands, and imports only the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, Any, list[str]]:
+        name = args[0]
+        if name not in COMMANDS:
+            raise PlaitError(f"there is no command {name!r}.", _nearest(name))
+        return name, load_command(name), args[1:]
+
+
+def load_command(name: str) -> Any:
+    """Import a command and make it callable by the command line."""
+    command = COMMANDS[name]
+    target = getattr(importlib.import_module(command.module), command.attribute)
+    if isinstance(target, typer.Typer):
+        return typer.main.get_command(target)
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, help=command.summary)(target)
+    return typer.main.get_command(single)
+
+
+def build_group() -> Any:
+    """The `plait` command with a stub for each of its commands."""
+    app = typer.Typer(cls=LazyGroup, name="plait", no_args_is_help=True, rich_markup_mode=None)
+    app.callback(help="Train many reinforcement-learning tasks with verifiable rewards at once, on one frozen base model.")(_root)
+    group: Any = typer.main.get_group(app)
+    for name, command in COMMANDS.items():
+        group.add_command(TyperCommand(name, help=command.summary), name)
+    return group
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit. 0: done; 1: done, and the answer is no; 2: an error that was explained."""
+    try:
+        build_group().main(args=arguments, prog_name="plait")
+    except PlaitError as error:
+        print_error(error)
+        sys.exit(EXIT_ERROR)
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA_OF_MODULE:
+            raise
+        print_error(
+            PlaitError(f"{error.name} is not installed.", f"Install it: pip install 'plait[{EXTRA_OF_MODULE[error.name]}]'")
+        )
+        sys.exit(EXIT_ERROR)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        version()
+        raise typer.Exit()
+
+
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+) -> None:
+    """Options of `plait` itself."""
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"Did you mean `plait {near[0]}`?" if near else f"Commands: {', '.join(COMMANDS)}."
+
+
+if __name__ == "__main__":
+    main()

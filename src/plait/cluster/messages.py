@@ -1,0 +1,132 @@
+"""What controller and workers say to each other. Small: tensors go through files, never through messages."""
+
+import msgspec
+
+from plait.observe.events import StepCommitted
+from plait.transport import Codec
+from plait.types.chunks import Chunk, ChunkResult
+from plait.types.datum import Datum
+from plait.types.policy import AdapterRef
+
+ROLLOUT, TRAIN = "rollout", "train"
+
+
+class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
+    """The first message to a worker."""
+
+    name: str
+    roles: tuple[str, ...]
+    model_path: str
+    dtype: str
+    device: str
+    threads: int
+    max_context_tokens: int
+    max_rows: int
+    slot_tokens: int
+    pool_tokens: int
+    batch_invariant: str
+    micro_batch_tokens: int
+    checkpoint_layers: bool
+    num_tasks: int
+
+
+class SubmitChunks(msgspec.Struct, frozen=True, tag="submit"):
+    chunks: tuple[Chunk, ...]
+
+
+class CancelRequests(msgspec.Struct, frozen=True, tag="cancel"):
+    request_ids: tuple[str, ...]
+
+
+class ReleaseCaches(msgspec.Struct, frozen=True, tag="release"):
+    handles: tuple[str, ...]
+
+
+class OpenTask(msgspec.Struct, frozen=True, tag="open_task"):
+    """Take a task up from its latest valid record, or make its pristine version 0."""
+
+    tenant: str
+    settings_json: str
+    steps_folder: str
+    keep_every_steps: int
+
+
+class Update(msgspec.Struct, frozen=True, tag="update"):
+    """Train one step and make it durable. Without datums the step changes nothing but the version."""
+
+    task: str
+    datums: tuple[Datum, ...]
+    learning_rate: float
+    data_cursor: int
+    event: StepCommitted
+    """What the controller knows of the step; the worker fills in the rest."""
+    protected_steps: tuple[int, ...] = ()
+
+
+class CloseTask(msgspec.Struct, frozen=True, tag="close_task"):
+    task: str
+
+
+class SetThreads(msgspec.Struct, frozen=True, tag="set_threads"):
+    threads: int
+
+
+ToWorker = Configure | SubmitChunks | CancelRequests | ReleaseCaches | OpenTask | Update | CloseTask | SetThreads
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    base_digest: str
+    batch_invariant: bool
+    invariance_detail: str
+    device: str
+    load_s: float
+
+
+class StartFailed(msgspec.Struct, frozen=True, tag="start_failed"):
+    """Settings and machine do not fit; the process ends."""
+
+    message: str
+    remedy: str
+
+
+class ChunksDone(msgspec.Struct, frozen=True, tag="chunks_done"):
+    results: tuple[ChunkResult, ...]
+
+
+class TaskOpened(msgspec.Struct, frozen=True, tag="task_opened"):
+    task: str
+    ref: AdapterRef
+    data_cursor: int
+    event: StepCommitted | None = None
+    """The event of the latest step; None of version 0."""
+    damage: tuple[str, ...] = ()
+
+
+class UpdateDone(msgspec.Struct, frozen=True, tag="update_done"):
+    task: str
+    ref: AdapterRef
+    event: StepCommitted
+
+
+class JobFailed(msgspec.Struct, frozen=True, tag="job_failed"):
+    """A training call failed; its task ends alone."""
+
+    task: str
+    error: str
+
+
+class Busy(msgspec.Struct, frozen=True, tag="busy"):
+    """The worker worked from `start_s` to `end_s` (seconds since the epoch)."""
+
+    start_s: float
+    end_s: float
+    num_tokens: int
+    task: str = ""
+    num_rows: int = 0
+    """Most generations decoded at once in the span."""
+
+
+FromWorker = Ready | StartFailed | ChunksDone | TaskOpened | UpdateDone | JobFailed | Busy
+
+to_worker: Codec[ToWorker] = Codec(ToWorker)
+from_worker: Codec[FromWorker] = Codec(FromWorker)

@@ -1,0 +1,162 @@
+"""The program of a worker process: `python -m plait.cluster.worker --link-fd N`.
+
+A plain loop: take what the controller sent, do one piece of work, report. It sleeps only when there is nothing to do, and ends
+when the controller is gone.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from plait.cluster.busy_meter import BusyMeter
+from plait.cluster.messages import (
+    ROLLOUT,
+    TRAIN,
+    Busy,
+    CancelRequests,
+    ChunksDone,
+    CloseTask,
+    Configure,
+    FromWorker,
+    OpenTask,
+    Ready,
+    ReleaseCaches,
+    SetThreads,
+    StartFailed,
+    SubmitChunks,
+    ToWorker,
+    Update,
+    from_worker,
+    to_worker,
+)
+from plait.cluster.rollout_role import RolloutRole
+from plait.cluster.train_role import TrainRole
+from plait.models.decoder import Decoder
+from plait.models.invariance import InvarianceReport, self_test
+from plait.models.weights import base_digest, load_model
+from plait.transport import ParentLink
+from plait.types.errors import ConfigError, PlaitError
+
+
+class Worker:
+    def __init__(self, link: ParentLink, settings: Configure) -> None:
+        self.link, self.meter = link, BusyMeter()
+        self.rollout: RolloutRole | None = None
+        self.train: TrainRole | None = None
+        self._load(settings)
+
+    def _load(self, settings: Configure) -> None:
+        start_s = time.time()
+        dtype, device = getattr(torch, settings.dtype), torch.device(pick_device(settings.device))
+        config, weights = load_model(Path(settings.model_path), dtype, device)
+        digest = base_digest(weights)
+        report = check_invariance(settings.batch_invariant, lambda: self_test(config, weights))
+        if ROLLOUT in settings.roles:
+            self.rollout = RolloutRole(settings, Decoder(config, weights, prepack=True), digest, report.granted)
+        if TRAIN in settings.roles:
+            self.train = TrainRole(settings, Decoder(config, weights), digest)
+        self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
+
+    def send(self, message: FromWorker) -> None:
+        self.link.send(from_worker.encode(message))
+
+    def run(self) -> None:
+        while True:
+            self._take_messages()
+            if self.rollout is not None and self.rollout.has_work:
+                self._roll()
+            if self.train is not None and self.train.has_work:
+                self._train()
+
+    @property
+    def has_work(self) -> bool:
+        return bool((self.rollout and self.rollout.has_work) or (self.train and self.train.has_work))
+
+    def _take_messages(self) -> None:
+        """Handle all that has arrived; wait for something if there is nothing else to do."""
+        if not self.has_work:
+            self._report(self.meter.flush())
+        frame = self.link.receive(0.0 if self.has_work else None)
+        while frame is not None:
+            self._handle(to_worker.decode(frame))
+            frame = self.link.receive(0.0)
+
+    def _handle(self, message: ToWorker) -> None:
+        match message:
+            case SubmitChunks() | CancelRequests() | ReleaseCaches() if self.rollout is not None:
+                self.rollout.handle(message)
+            case OpenTask() | Update() | CloseTask() if self.train is not None:
+                for reply in self.train.handle(message):
+                    self.send(reply)
+            case SetThreads(threads):
+                torch.set_num_threads(threads)
+            case _:
+                raise ConfigError(f"worker without the role for {type(message).__name__}.", "Send it to another worker.")
+
+    def _roll(self) -> None:
+        assert self.rollout is not None
+        start_s = time.time()
+        results, num_tokens, num_rows = self.rollout.work()
+        if results:
+            self.send(ChunksDone(tuple(results)))
+        self._report(self.meter.add(start_s, time.time(), num_tokens, num_rows=num_rows))
+
+    def _train(self) -> None:
+        assert self.train is not None
+        start_s = time.time()
+        task, replies, num_tokens = self.train.work()
+        self._report(self.meter.add(start_s, time.time(), num_tokens, task))
+        for reply in replies:
+            self.send(reply)
+
+    def _report(self, spans: list[Busy]) -> None:
+        for span in spans:
+            self.send(span)
+
+
+def pick_device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("model.device is 'cuda', but torch sees no CUDA device.", "Use 'auto' or 'cpu', or see `plait doctor`.")
+    return name
+
+
+def check_invariance(mode: str, test: Callable[[], InvarianceReport]) -> InvarianceReport:
+    """Run the self-test unless it is switched off; fail where it is required and not passed."""
+    if mode == "off":
+        return InvarianceReport(False, "switched off")
+    report = test()
+    if mode == "require" and not report.granted:
+        raise ConfigError(
+            f"engine.batch_invariant is 'require', but this machine does not pass the self-test: {report.detail}.",
+            "Use 'auto', or bfloat16 on a CPU that passes (`plait doctor`).",
+        )
+    return report
+
+
+def main() -> None:
+    link = ParentLink.from_arguments()
+    frame = link.receive()
+    assert frame is not None
+    settings = to_worker.decode(frame)
+    assert isinstance(settings, Configure)
+    torch.set_num_threads(settings.threads)
+    torch.manual_seed(0)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        worker = Worker(link, settings)
+    except PlaitError as error:
+        link.send(from_worker.encode(StartFailed(error.message, error.remedy)))
+        return
+    try:
+        worker.run()
+    except EOFError:
+        return  # the controller is gone; every finished step is durable
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The worker processes of a run: who rolls out, who trains, and what happens when one is lost.
+
+- Layout "split" has a rollout and a training process; "shared" has one with both roles.
+- A lost worker is replaced up to `max_restarts` times; then, and when a replacement does not start, `on_failed` is called.
+- What a replacement has to be told again is the caller's business: `on_ready` names the roles that are back.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from plait.cluster.client import WorkerClient
+from plait.cluster.messages import (
+    ROLLOUT,
+    TRAIN,
+    CancelRequests,
+    Configure,
+    FromWorker,
+    Ready,
+    ReleaseCaches,
+    SetThreads,
+    SubmitChunks,
+    ToWorker,
+)
+from plait.config.run import RunSettings
+from plait.types.chunks import Chunk
+from plait.types.errors import PlaitError, WorkerFailure
+
+
+class Workers:
+    """Also the `EngineLink` of the rollout service."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        model_path: str,
+        on_message: Callable[[str, FromWorker], None],
+        on_lost: Callable[[str, WorkerFailure], None],
+        on_ready: Callable[[Sequence[str]], None],
+        on_failed: Callable[[PlaitError], None],
+    ) -> None:
+        self.settings = settings
+        self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
+        self._restarts_left = settings.workers.max_restarts
+        self._clients: dict[str, WorkerClient] = {}
+        self._restarting: set[asyncio.Task[None]] = set()
+        self.configurations = configurations(settings, model_path)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.configurations)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {name: client.pid for name, client in self._clients.items()}
+
+    async def start(self) -> Ready:
+        """Start all at once; what the first reports stands for all."""
+        readies = await asyncio.gather(*(self._start(configuration) for configuration in self.configurations))
+        return readies[0]
+
+    async def _start(self, configuration: Configure) -> Ready:
+        name = configuration.name
+        client = WorkerClient(configuration, lambda m: self._on_message(name, m), lambda f: self._lost(configuration, f))
+        ready = await client.start()
+        self._clients[name] = client
+        return ready
+
+    def _lost(self, configuration: Configure, failure: WorkerFailure) -> None:
+        del self._clients[configuration.name]
+        self._on_lost(configuration.name, failure)
+        if self._restarts_left == 0:
+            self._on_failed(failure)
+            return
+        self._restarts_left -= 1
+        task = asyncio.create_task(self._restart(configuration))
+        self._restarting.add(task)
+        task.add_done_callback(self._restarting.discard)
+
+    async def _restart(self, configuration: Configure) -> None:
+        try:
+            await self._start(configuration)
+        except PlaitError as failure:
+            self._on_failed(failure)
+            return
+        self._on_ready(configuration.roles)
+
+    def _send(self, role: str, message: ToWorker) -> None:
+        """To the worker of that role; while it is lost nothing is sent, and `on_ready` says when to send again."""
+        for client in self._clients.values():
+            if role in client.settings.roles:
+                client.send(message)
+
+    def submit(self, chunks: Sequence[Chunk]) -> None:
+        self._send(ROLLOUT, SubmitChunks(tuple(chunks)))
+
+    def cancel(self, request_ids: Sequence[str]) -> None:
+        self._send(ROLLOUT, CancelRequests(tuple(request_ids)))
+
+    def release(self, handles: Sequence[str]) -> None:
+        self._send(ROLLOUT, ReleaseCaches(tuple(handles)))
+
+    def train(self, message: ToWorker) -> None:
+        self._send(TRAIN, message)
+
+    def lend_threads(self, trainer_is_idle: bool) -> None:
+        """An idle trainer's threads decode meanwhile. Only where each has a process of its own."""
+        workers = self.settings.workers
+        if workers.layout == "split":
+            extra = workers.train_threads if trainer_is_idle else 0
+            self._send(ROLLOUT, SetThreads(workers.rollout_threads + extra))
+
+    async def close(self) -> None:
+        for task in self._restarting:
+            task.cancel()
+        await asyncio.gather(*(client.close() for client in self._clients.values()))
+
+
+def configurations(settings: RunSettings, model_path: str) -> list[Configure]:
+    workers = settings.workers
+    if workers.layout == "shared":
+        return [_configure(settings, model_path, "worker", (ROLLOUT, TRAIN), max(workers.rollout_threads, workers.train_threads))]
+    return [
+        _configure(settings, model_path, "rollout", (ROLLOUT,), workers.rollout_threads),
+        _configure(settings, model_path, "train", (TRAIN,), workers.train_threads),
+    ]
+
+
+def _configure(settings: RunSettings, model_path: str, name: str, roles: tuple[str, ...], threads: int) -> Configure:
+    model, engine = settings.model, settings.engine
+    return Configure(
+        name=name, roles=roles, model_path=model_path, dtype=model.dtype, device=model.device, threads=threads,
+        max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows, slot_tokens=engine.slot_tokens,
+        pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
+        micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
+        num_tasks=len(settings.tasks),
+    )  # fmt: skip

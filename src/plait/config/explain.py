@@ -1,0 +1,188 @@
+"""What a run will need, from its settings and the shape of its model: memory, disk, time, and the sizes of a step.
+
+Pure arithmetic. "At most" figures are bounds by the settings; times are rough, from rates measured on two Zen 4 cores.
+"""
+
+import msgspec
+
+from plait.config.checks import num_turns
+from plait.config.run import RunSettings
+from plait.config.task import LoraSettings, TaskSettings
+from plait.types.model import ModelConfig
+
+BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
+ADAPTER_BYTES_PER_VALUE = 4
+"""Adapters, gradients and moments are float32."""
+NUM_MOMENTS = 2
+"""AdamW's."""
+FLOPS_PER_S_PER_THREAD = {"bfloat16": 207e9, "float32": 95e9}
+"""Measured peak of one core."""
+ROLLOUT_EFFICIENCY = 0.35
+"""Share of that peak which batched decoding reaches."""
+TRAINING_EFFICIENCY = 0.5
+"""Share which forward and backward passes reach."""
+ROLLOUT_FLOPS_PER_PARAMETER = 2
+TRAINING_FLOPS_PER_PARAMETER = 4
+"""A frozen base needs no gradient of its weights: forward 2, backward 2."""
+HEAD_CHUNK_TOKENS = 256
+"""Positions whose logits exist at once."""
+LOGITS_COPIES = 3
+"""Logits, their log-softmax and their gradient, in float32."""
+PROMPT_TOKENS = 64
+"""Assumed where the prompt's length is not known before the run."""
+SAMPLE_BYTES_PER_TOKEN = 24
+"""A sampled token in a sample file: its id, its log-probability and its text."""
+
+
+class TaskSizes(msgspec.Struct, frozen=True):
+    """One task's derived numbers."""
+
+    task: str
+    steps: int
+    """Warm start and RL."""
+    trajectories_per_step: int
+    sampled_tokens_per_step: int
+    """At most."""
+    evaluation_tokens: int
+    """At most, over all evaluations."""
+    adapter_parameters: int
+    rollout_s: float
+    """Of the whole task, at most."""
+    training_s: float
+
+
+class Need(msgspec.Struct, frozen=True):
+    """One thing that takes room, and how its size comes about."""
+
+    name: str
+    size_bytes: int
+    derivation: str
+
+
+class RunEstimate(msgspec.Struct, frozen=True):
+    memory: tuple[Need, ...]
+    disk: tuple[Need, ...]
+    tasks: tuple[TaskSizes, ...]
+    time_s: float | None
+    """At most, roughly; None where no rates are known (GPUs)."""
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(need.size_bytes for need in self.memory)
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(need.size_bytes for need in self.disk)
+
+
+def estimate_run(settings: RunSettings, model: ModelConfig, device: str = "cpu") -> RunEstimate:
+    """What the run needs on `device` ("cpu" or "cuda")."""
+    tasks = tuple(size_task(task, settings, model) for task in settings.tasks)
+    return RunEstimate(
+        memory=_memory(settings, model, tasks),
+        disk=_disk(settings, tasks),
+        tasks=tasks,
+        time_s=_time_s(settings, tasks) if device == "cpu" else None,
+    )
+
+
+def count_adapter_parameters(lora: LoraSettings, model: ModelConfig) -> int:
+    """A of (rank, in) and B of (out, rank) for each target module of each layer."""
+    query, key_value = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    hidden, inner = model.hidden_size, model.intermediate_size
+    sizes = {
+        "q_proj": hidden + query,
+        "k_proj": hidden + key_value,
+        "v_proj": hidden + key_value,
+        "o_proj": query + hidden,
+        "gate_proj": hidden + inner,
+        "up_proj": hidden + inner,
+        "down_proj": inner + hidden,
+    }
+    in_layers = sum(sizes[name] for name in lora.target_modules if name in sizes) * model.num_layers
+    in_head = hidden + model.vocab_size if "lm_head" in lora.target_modules else 0
+    return lora.rank * (in_layers + in_head)
+
+
+def size_task(task: TaskSettings, settings: RunSettings, model: ModelConfig) -> TaskSizes:
+    turns = num_turns(task.environment)
+    trajectories = task.groups_per_step * task.group_size
+    sampled = trajectories * task.sampling.max_new_tokens * turns
+    evaluations = count_evaluations(task)
+    evaluation_tokens = evaluations * task.evaluation.questions * task.sampling.max_new_tokens * turns
+    trained = task.steps * (sampled + task.groups_per_step * PROMPT_TOKENS) + _warm_start_tokens(task)
+    flops_per_s = FLOPS_PER_S_PER_THREAD[settings.model.dtype]
+    rollout_flops = (task.steps * sampled + evaluation_tokens) * ROLLOUT_FLOPS_PER_PARAMETER * model.num_parameters
+    training_flops = trained * TRAINING_FLOPS_PER_PARAMETER * model.num_parameters
+    return TaskSizes(
+        task=task.name,
+        steps=task.steps + task.warm_start.steps,
+        trajectories_per_step=trajectories,
+        sampled_tokens_per_step=sampled,
+        evaluation_tokens=evaluation_tokens,
+        adapter_parameters=count_adapter_parameters(task.lora, model),
+        rollout_s=rollout_flops / (ROLLOUT_EFFICIENCY * flops_per_s * settings.workers.rollout_threads),
+        training_s=training_flops / (TRAINING_EFFICIENCY * flops_per_s * settings.workers.train_threads),
+    )
+
+
+def count_evaluations(task: TaskSettings) -> int:
+    """Before, after, and every so many steps in between."""
+    if not task.evaluation.questions:
+        return 0
+    every = task.evaluation.every_steps
+    return 2 + ((task.steps - 1) // every if every else 0)
+
+
+def _warm_start_tokens(task: TaskSettings) -> int:
+    warm = task.warm_start
+    return warm.steps * warm.examples_per_step * (PROMPT_TOKENS + task.sampling.max_new_tokens)
+
+
+def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ...]:
+    value_bytes = BYTES_PER_VALUE[settings.model.dtype]
+    copies = 2 if settings.workers.layout == "split" else 1
+    weights = model.num_parameters * value_bytes
+    cache_tokens = settings.engine.slot_tokens + settings.engine.pool_tokens
+    adapter_bytes = sum(task.adapter_parameters for task in tasks) * ADAPTER_BYTES_PER_VALUE
+    dtype = settings.model.dtype
+    return (
+        Need("model", copies * weights, f"{model.num_parameters:,} parameters in {dtype} x {copies} process{'es' * (copies > 1)}"),
+        Need("cache", cache_tokens * model.cache_bytes_per_token(value_bytes), f"{cache_tokens:,} tokens (slot + pool) in {dtype}"),
+        Need("adapters", 2 * adapter_bytes, f"{len(tasks)} tasks, float32, for rollout and for training"),
+        Need("optimizer", (NUM_MOMENTS + 1) * adapter_bytes, "two moments and a gradient of each adapter, float32"),
+        Need(
+            "activations", _activation_bytes(settings, model), f"one micro-batch of {settings.training.micro_batch_tokens:,} tokens"
+        ),
+    )
+
+
+def _activation_bytes(settings: RunSettings, model: ModelConfig) -> int:
+    """What the backward pass keeps; fits the measured peak of a step on SmolLM2 to about a quarter."""
+    value_bytes = BYTES_PER_VALUE[settings.model.dtype]
+    layer_values = 16 * model.hidden_size + 8 * model.intermediate_size
+    per_token = layer_values * model.num_layers
+    if settings.training.checkpoint_layers:
+        per_token = model.hidden_size * model.num_layers + layer_values
+    head = HEAD_CHUNK_TOKENS * model.vocab_size * 4 * LOGITS_COPIES
+    return settings.training.micro_batch_tokens * per_token * value_bytes + head
+
+
+def _disk(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ...]:
+    every = settings.state.keep_every_steps
+    records = [min(task.steps, 2 + task.steps // every) for task in tasks]
+    parameters = sum(count * task.adapter_parameters for count, task in zip(records, tasks, strict=True))
+    tokens = sum(task.steps * task.sampled_tokens_per_step + task.evaluation_tokens for task in tasks)
+    record_bytes = parameters * ADAPTER_BYTES_PER_VALUE * (1 + NUM_MOMENTS)
+    return (
+        Need("records", record_bytes, f"the last two and every {every}-th step: {sum(records)} records of adapter and moments"),
+        Need("samples", tokens * SAMPLE_BYTES_PER_TOKEN, f"at most {tokens:,} sampled tokens"),
+    )
+
+
+def _time_s(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> float:
+    """Workers overlap over tasks; within one task rollout and training follow each other."""
+    rollout_s, training_s = sum(task.rollout_s for task in tasks), sum(task.training_s for task in tasks)
+    if settings.workers.layout == "shared":
+        return rollout_s + training_s
+    return max(rollout_s, training_s, *(task.rollout_s + task.training_s for task in tasks))

@@ -1,0 +1,53 @@
+"""Relative paths in a settings file are taken from the file's own folder."""
+
+from pathlib import Path
+from typing import Any
+
+from plait.config.environments import DatasetSettings, FunctionSettings
+from plait.config.run import RunSettings
+from plait.config.task import TaskSettings
+
+FILE_SUFFIXES = (".json", ".jsonl", ".gguf", ".py", ".safetensors")
+"""What ends so, or starts with ".", "/" or "~", is a file for certain, not the name of a model or data set."""
+
+
+def resolve_paths(settings: RunSettings, folder: Path) -> tuple[RunSettings, list[str]]:
+    """Absolute paths for what lies on the disk; names and hub ids stay. Files that are missing are the second value."""
+    problems: list[str] = []
+    model = settings.model.model_copy(update={"path": _resolve(settings.model.path, folder, "model.path", problems)})
+    tasks = tuple(
+        _resolve_task(task, folder, f'tasks[{index}] (name "{task.name}")', problems) for index, task in enumerate(settings.tasks)
+    )
+    return settings.model_copy(update={"model": model, "tasks": tasks}), problems
+
+
+def _resolve_task(task: TaskSettings, folder: Path, key: str, problems: list[str]) -> TaskSettings:
+    environment = task.environment
+    changes: dict[str, Any] = {}
+    if isinstance(environment, DatasetSettings | FunctionSettings):
+        names = ("path", "evaluation_path") if isinstance(environment, DatasetSettings) else ("path",)
+        for name in names:
+            if value := getattr(environment, name):
+                changes[name] = _resolve(value, folder, f"{key}.environment.{name}", problems)
+    if isinstance(environment, FunctionSettings):
+        for name in ("function", "examples"):
+            if value := getattr(environment, name):
+                changes[name] = _resolve_callable(value, folder, f"{key}.environment.{name}", problems)
+    return task.model_copy(update={"environment": environment.model_copy(update=changes)}) if changes else task
+
+
+def _resolve_callable(value: str, folder: Path, key: str, problems: list[str]) -> str:
+    module, _, name = value.rpartition(":")
+    if not module or not name.isidentifier():
+        problems.append(f'{key} = "{value}": must be "module:name" or "file.py:name"')
+        return value
+    return f"{_resolve(module, folder, key, problems)}:{name}" if module.endswith(".py") else value
+
+
+def _resolve(value: str, folder: Path, key: str, problems: list[str]) -> str:
+    path = folder / Path(value).expanduser()
+    if path.exists():
+        return str(path.absolute())
+    if value.endswith(FILE_SUFFIXES) or value.startswith((".", "/", "~")):
+        problems.append(f'{key} = "{value}": there is no file or folder {path}')
+    return value

@@ -1,0 +1,117 @@
+"""The decoder of the dense Llama, Qwen2 and Qwen3 families; rollout and training both run this one.
+
+Rows are tokens of any sequences, flattened; what joins rows into sequences is the `Attention` that the caller passes.
+Base weights are frozen. Names of weights and their shapes are in `models.weights`.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from plait.models.attention import Attention
+from plait.models.kernels import Linear, can_prepack, make_linear
+from plait.models.rotary import Rotary, rotate
+from plait.types.model import ModelConfig
+
+QKV, OUTPUT, GATE_UP, DOWN, UNEMBED = "qkv", "output", "gate_up", "down", "unembed"
+"""The sites where adapters add to a linear layer; qkv and gate_up are fused."""
+
+SITE_MODULES = {
+    QKV: ("q_proj", "k_proj", "v_proj"),
+    OUTPUT: ("o_proj",),
+    GATE_UP: ("gate_proj", "up_proj"),
+    DOWN: ("down_proj",),
+    UNEMBED: ("lm_head",),
+}
+
+
+class LoraDelta(Protocol):
+    """Adds the adapters' share to a site's output."""
+
+    def __call__(self, site: str, layer: int, x_RI: Tensor, y_RO: Tensor) -> Tensor: ...
+
+
+class _Layer:
+    """One layer's frozen weights, fused."""
+
+    def __init__(self, weights: Mapping[str, Tensor], index: int, prepack: bool) -> None:
+        prefix = f"layers.{index}."
+
+        def fused(*modules: str) -> Linear:
+            bias = [weights[f"{prefix}{m}.bias"] for m in modules if f"{prefix}{m}.bias" in weights]
+            weight = torch.cat([weights[prefix + m] for m in modules])
+            return make_linear(weight, torch.cat(bias) if bias else None, prepack)
+
+        self.input_norm = weights[prefix + "input_norm"]
+        self.post_attention_norm = weights[prefix + "post_attention_norm"]
+        self.q_norm, self.k_norm = weights.get(prefix + "q_norm"), weights.get(prefix + "k_norm")
+        self.linear = {site: fused(*SITE_MODULES[site]) for site in (QKV, OUTPUT, GATE_UP, DOWN)}
+
+
+class Decoder:
+    """`forward` gives the normed hidden states of rows, `logits` turns chosen rows into logits."""
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], prepack: bool = False) -> None:
+        self.config = config
+        self.embedding_VE = weights["embed_tokens"]
+        self.dtype, self.device = self.embedding_VE.dtype, self.embedding_VE.device
+        prepack = prepack and can_prepack(self.dtype, self.device)
+        self.final_norm = weights["norm"]
+        self.layers = [_Layer(weights, index, prepack) for index in range(config.num_layers)]
+        self.unembedding = make_linear(weights.get("lm_head", self.embedding_VE), None, prepack)
+        self.rotary = Rotary(config, self.device)
+
+    def forward(
+        self,
+        tokens_R: Tensor,
+        positions_R: Tensor,
+        attention: Attention,
+        lora: LoraDelta | None = None,
+        checkpoint_layers: bool = False,
+    ) -> Tensor:
+        """Hidden states [R, hidden_size] after the final norm."""
+        x_RE = F.embedding(tokens_R, self.embedding_VE)
+        cos, sin = self.rotary.tables(positions_R, self.dtype)
+        for index in range(len(self.layers)):
+            if checkpoint_layers:
+                x_RE = checkpoint(self._layer, index, x_RE, cos, sin, attention, lora, use_reentrant=False)
+            else:
+                x_RE = self._layer(index, x_RE, cos, sin, attention, lora)
+        return self._norm(x_RE, self.final_norm)
+
+    def logits(self, hidden_RE: Tensor, lora: LoraDelta | None = None) -> Tensor:
+        """Logits [R, vocab_size] in the model's dtype."""
+        y_RV = self.unembedding(hidden_RE)
+        return y_RV if lora is None else lora(UNEMBED, 0, hidden_RE, y_RV)
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), weight, self.config.rms_norm_epsilon)
+
+    def _linear(self, site: str, index: int, x_RI: Tensor, lora: LoraDelta | None) -> Tensor:
+        y_RO = self.layers[index].linear[site](x_RI)
+        return y_RO if lora is None else lora(site, index, x_RI, y_RO)
+
+    def _layer(self, index: int, x_RE: Tensor, cos: Tensor, sin: Tensor, attention: Attention, lora: LoraDelta | None) -> Tensor:
+        layer = self.layers[index]
+        qkv = self._linear(QKV, index, self._norm(x_RE, layer.input_norm), lora)
+        q, k, v = self._heads(layer, qkv, cos, sin)
+        x_RE = x_RE + self._linear(OUTPUT, index, attention(index, q, k, v), lora)
+        gate_up = self._linear(GATE_UP, index, self._norm(x_RE, layer.post_attention_norm), lora)
+        gate, up = gate_up.chunk(2, dim=-1)
+        return x_RE + self._linear(DOWN, index, F.silu(gate) * up, lora)
+
+    def _heads(self, layer: _Layer, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        config = self.config
+        heads = qkv.view(qkv.shape[0], config.num_heads + 2 * config.num_kv_heads, config.head_dim)
+        num_turned = config.num_heads + config.num_kv_heads
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q = self._norm(heads[:, : config.num_heads], layer.q_norm)
+            k = self._norm(heads[:, config.num_heads : num_turned], layer.k_norm)
+            turned = rotate(torch.cat([q, k], dim=1), cos, sin)
+        else:
+            turned = rotate(heads[:, :num_turned], cos, sin)
+        return turned[:, : config.num_heads], turned[:, config.num_heads :], heads[:, num_turned:]

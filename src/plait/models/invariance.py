@@ -1,0 +1,119 @@
+"""A self-test of batch invariance: may this machine claim it, for this model and dtype?
+
+Batch invariance means that a row's log-probabilities have the same bits in any batch, at any cache padding, with or without
+prepacked weights, token by token or in one pass. It rests on the math library's kernels, so it is measured, not assumed.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import torch
+from torch import Tensor
+
+from plait.models.attention import PaddedAttention, attend, causal_mask, fold_queries, unfold_queries
+from plait.models.decoder import Decoder
+from plait.models.logprobs import scaled_logprobs
+from plait.types.model import ModelConfig, RopeScaling
+
+BATCH_SIZES = (1, 2, 5, 17, 33)
+CACHE_LENGTHS = (128, 192, 384)
+"""Padded cache lengths tried for each batch size in turn; unused keys hold garbage."""
+TEST_TOKENS = 40
+TEST_LAYERS = 3
+"""Layers run: kernels are chosen by shape, and all layers have the same shapes."""
+
+
+class InvarianceReport(msgspec.Struct, frozen=True):
+    granted: bool
+    detail: str
+
+
+class _CachedAttention:
+    """Attention over a padded cache that starts out as garbage."""
+
+    def __init__(self, config: ModelConfig, num_rows: int, num_keys: int, num_layers: int, dtype: torch.dtype) -> None:
+        shape = (num_layers, 2, num_rows, config.num_kv_heads, num_keys, config.head_dim)
+        self.cache = torch.randn(shape, generator=torch.Generator().manual_seed(num_rows)).to(dtype)
+        self.group = config.num_heads // config.num_kv_heads
+        self.positions_BL = torch.zeros(num_rows, 1, dtype=torch.long)
+
+    def __call__(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
+        batch, length = self.positions_BL.shape
+        keys, values = self.cache[layer]
+        rows = torch.arange(batch)[:, None, None]
+        heads = torch.arange(k_RKD.shape[1])[None, None, :]
+        at = self.positions_BL[:, :, None]
+        keys[rows, heads, at] = k_RKD.view(batch, length, *k_RKD.shape[1:])
+        values[rows, heads, at] = v_RKD.view(batch, length, *v_RKD.shape[1:])
+        mask = causal_mask(self.positions_BL, keys.shape[2], self.group, q_RHD.dtype)
+        q = fold_queries(q_RHD, batch, k_RKD.shape[1])
+        return unfold_queries(attend(q, keys, values, mask, q.shape[-1] ** -0.5), length)
+
+
+def _full_pass(decoder: Decoder, tokens_T: Tensor) -> Tensor:
+    config, length = decoder.config, len(tokens_T)
+    attention = PaddedAttention(1, length, config.num_heads // config.num_kv_heads, decoder.dtype, decoder.device)
+    return scaled_logprobs(decoder.logits(decoder.forward(tokens_T, torch.arange(length), attention)), 1.0)
+
+
+def _decode_pass(decoder: Decoder, tokens_T: Tensor, num_rows: int, num_keys: int, tokens_per_pass: int) -> Tensor:
+    """Feed the same tokens in every row, a few at a time; the log-probabilities of the last row."""
+    attention = _CachedAttention(decoder.config, num_rows, num_keys, len(decoder.layers), decoder.dtype)
+    parts = []
+    for start in range(0, len(tokens_T), tokens_per_pass):
+        positions_L = torch.arange(start, min(start + tokens_per_pass, len(tokens_T)))
+        attention.positions_BL = positions_L[None].expand(num_rows, -1)
+        tokens_R = tokens_T[positions_L].repeat(num_rows)
+        hidden = decoder.forward(tokens_R, positions_L.repeat(num_rows), attention)
+        parts.append(scaled_logprobs(decoder.logits(hidden), 1.0)[-len(positions_L) :])
+    return torch.cat(parts)
+
+
+@torch.inference_mode()
+def self_test(config: ModelConfig, weights: Mapping[str, Tensor]) -> InvarianceReport:
+    """Compare every path to the trainer's full pass, bit for bit, on the first layers of the given model."""
+    if weights["embed_tokens"].device.type != "cpu":
+        return InvarianceReport(False, "only tested on CPU; on an accelerator the engine makes no such claim")
+    shallow = msgspec.structs.replace(config, num_layers=min(TEST_LAYERS, config.num_layers))
+    trainer, engine = Decoder(shallow, weights), Decoder(shallow, weights, prepack=True)
+    tokens_T = torch.randint(0, config.vocab_size, (TEST_TOKENS,), generator=torch.Generator().manual_seed(0))
+    expected = _full_pass(trainer, tokens_T)
+    for index, num_rows in enumerate(BATCH_SIZES):
+        num_keys = CACHE_LENGTHS[index % len(CACHE_LENGTHS)]
+        found = _decode_pass(engine, tokens_T, num_rows, num_keys, tokens_per_pass=1)
+        if not torch.equal(found, expected):
+            gap = (found - expected).abs().max().item()
+            return InvarianceReport(False, f"decoding {num_rows} rows over {num_keys} cached keys differs from a full pass by {gap:.1e}")
+    for tokens_per_pass in (3, 16):
+        if not torch.equal(_decode_pass(engine, tokens_T, 2, 160, tokens_per_pass), expected):
+            return InvarianceReport(False, f"a pass of {tokens_per_pass} tokens differs from a full pass")
+    return InvarianceReport(True, f"decoding at batch {', '.join(map(str, BATCH_SIZES))} equals the trainer's pass bit for bit")
+
+
+def machine_self_test(dtype: torch.dtype) -> InvarianceReport:
+    """The same on random weights of SmolLM2-135M's layer shapes, for machines where no model is at hand yet."""
+    config = ModelConfig(
+        family="llama", vocab_size=4096, hidden_size=576, intermediate_size=1536, num_layers=2, num_heads=9, num_kv_heads=3,
+        head_dim=64, rms_norm_epsilon=1e-5, rope_theta=1e5, rope_scaling=RopeScaling(), tied_embeddings=True, max_context_tokens=1024,
+    )  # fmt: skip
+    return self_test(config, random_weights(config, dtype))
+
+
+def random_weights(config: ModelConfig, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
+    """Random base weights by the names of `models.weights`, for tests and benchmarks."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return (torch.randn(shape, generator=generator) * shape[-1] ** -0.5).to(dtype)
+
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    weights = {"embed_tokens": normal(config.vocab_size, hidden), "norm": torch.ones(hidden, dtype=dtype)}
+    for index in range(config.num_layers):
+        shapes = {
+            "q_proj": (queries, hidden), "k_proj": (keys, hidden), "v_proj": (keys, hidden), "o_proj": (hidden, queries),
+            "gate_proj": (inner, hidden), "up_proj": (inner, hidden), "down_proj": (hidden, inner),
+        }  # fmt: skip
+        weights |= {f"layers.{index}.{name}": normal(*shape) for name, shape in shapes.items()}
+        weights |= {f"layers.{index}.{name}": torch.ones(hidden, dtype=dtype) for name in ("input_norm", "post_attention_norm")}
+    return weights

@@ -1,0 +1,67 @@
+"""Rotary position embedding and its scalings (RoFormer, arXiv 2104.09864; YaRN, arXiv 2309.00071; Llama 3.1)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from plait.types.errors import ModelError
+from plait.types.model import ModelConfig, RopeScaling
+
+
+def rotary_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
+    """Inverse frequencies [head_dim / 2] in float32, and the factor on cosines and sines."""
+    exponent = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+    inverse = 1.0 / (config.rope_theta**exponent)
+    scaling = config.rope_scaling
+    if scaling.kind in ("default", "dynamic"):  # dynamic differs from default only beyond the trained context
+        return inverse, 1.0
+    if scaling.kind == "linear":
+        return inverse / scaling.factor, 1.0
+    if scaling.kind == "llama3":
+        return _llama3(inverse, scaling), 1.0
+    if scaling.kind == "yarn":
+        return _yarn(inverse, config)
+    raise ModelError(f"rope scaling {scaling.kind!r} is not supported.", "Use a model with default, linear, dynamic, llama3 or yarn.")
+
+
+def _llama3(inverse: Tensor, scaling: RopeScaling) -> Tensor:
+    low, high = float(scaling.low_freq_factor or 1.0), float(scaling.high_freq_factor or 4.0)
+    original = float(scaling.original_max_context_tokens or 8192)
+    wavelength = 2 * math.pi / inverse
+    smooth = ((original / wavelength - low) / (high - low)).clamp(0, 1)
+    return (1 - smooth) * inverse / scaling.factor + smooth * inverse
+
+
+def _yarn(inverse: Tensor, config: ModelConfig) -> tuple[Tensor, float]:
+    scaling = config.rope_scaling
+    original = float(scaling.original_max_context_tokens or config.max_context_tokens)
+    fast, slow = float(scaling.beta_fast or 32.0), float(scaling.beta_slow or 1.0)
+
+    def dimension_of(rotations: float) -> float:
+        return config.head_dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(config.rope_theta))
+
+    low, high = max(math.floor(dimension_of(fast)), 0), min(math.ceil(dimension_of(slow)), config.head_dim - 1)
+    ramp = ((torch.arange(config.head_dim // 2).float() - low) / max(high - low, 0.001)).clamp(0, 1)
+    attention = scaling.attention_factor or (0.1 * math.log(scaling.factor) + 1.0 if scaling.factor > 1 else 1.0)
+    return inverse / scaling.factor * ramp + inverse * (1 - ramp), attention
+
+
+class Rotary:
+    """Turns queries and keys by their absolute positions."""
+
+    def __init__(self, config: ModelConfig, device: torch.device) -> None:
+        inverse, self.factor = rotary_frequencies(config)
+        self.inverse = inverse.to(device)
+
+    def tables(self, positions_R: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, each [R, 1, head_dim]."""
+        angles = positions_R[:, None].float() * self.inverse
+        angles = torch.cat([angles, angles], dim=-1)[:, None]
+        return (angles.cos() * self.factor).to(dtype), (angles.sin() * self.factor).to(dtype)
+
+
+def rotate(x_RHD: Tensor, cos_R1D: Tensor, sin_R1D: Tensor) -> Tensor:
+    half = x_RHD.shape[-1] // 2
+    turned = torch.cat([-x_RHD[..., half:], x_RHD[..., :half]], dim=-1)
+    return x_RHD * cos_R1D + turned * sin_R1D

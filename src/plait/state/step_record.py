@@ -1,0 +1,28 @@
+"""The record of one optimizer step, as it lies in `record.json` beside the weights."""
+
+import msgspec
+
+from plait.observe.events import StepCommitted
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a resumed run needs besides the tensors.
+
+    Policy version `step` of `task` is the result of `step` optimizer steps. `data_cursor` is the index of the next example to
+    ask. Digests are hex and filled in by `records.write_record`.
+    """
+
+    task: str
+    step: int
+    phase: str
+    """"warm_start" or "rl"."""
+    data_cursor: int
+    seed: int
+    base_digest: str
+    """Of the frozen base; resuming on another base is an error."""
+    plait_version: str
+    event: StepCommitted | None = None
+    """What the event log is told of this step; None only of step 0, the pristine adapter."""
+    adapter_digest: str = ""
+    adapter_config_digest: str = ""
+    optimizer_digest: str = ""

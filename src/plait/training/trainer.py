@@ -1,0 +1,115 @@
+"""Training of one adapter on the shared frozen base.
+
+- The float32 parameters, their accumulated gradients and the optimizer belong to this adapter alone.
+- Gradients add up over any number of passes until the step; a pass counts when it is complete.
+- A step is the one thing that changes weights; passes only read them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plait.config.task import LossSettings, OptimizerSettings
+from plait.lora.mix import FusedAdapter
+from plait.models.decoder import Decoder
+from plait.training.optimizer import AdapterOptimizer
+from plait.training.training_pass import PassResult, PassSettings, TrainingPass
+from plait.types.datum import Datum
+from plait.types.errors import AdapterError, PlaitError
+from plait.types.lora import LoraConfig
+
+
+class AdapterTrainer:
+    """One adapter of shape `lora`, starting from `tensors` (by the names of `lora.mix`, copied to float32)."""
+
+    def __init__(
+        self, decoder: Decoder, lora: LoraConfig, tensors: Mapping[str, Tensor], settings: PassSettings = PassSettings()
+    ) -> None:
+        self.decoder, self.lora, self.settings = decoder, lora, settings
+        self._parameters = {
+            name: tensors[name].to(decoder.device, torch.float32, copy=True).requires_grad_() for name in sorted(tensors)
+        }
+        self._optimizer = AdapterOptimizer(self._parameters)
+        self._gradients: dict[str, Tensor] = {}
+
+    def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> TrainingPass:
+        """A pass to be run slice by slice; forward only if `loss` is None."""
+        return TrainingPass(
+            self.decoder, self._parameters, self._fuse, datums, loss, self.settings, self._accumulate, every_position
+        )
+
+    def forward_backward(self, datums: Sequence[Datum], loss: LossSettings, every_position: bool = False) -> PassResult:
+        """Add the gradients of the datums' losses to those that wait for the step."""
+        return self.start(datums, loss, every_position).result()
+
+    def forward(self, datums: Sequence[Datum]) -> list[np.ndarray]:
+        """Log-probability of each target at the datum's temperature; changes nothing."""
+        return self.start(datums, None, every_position=True).result().logprobs
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether anything waits for a step."""
+        return bool(self._gradients)
+
+    def optim_step(self, settings: OptimizerSettings, learning_rate: float | None = None) -> dict[str, float]:
+        """Take one AdamW step with what has been accumulated, which is used up, even if the step fails.
+
+        Gives `grad_norm` (before clipping) and `learning_rate`. Raises PlaitError if nothing was accumulated: a step
+        without any gradient is no step of the optimizer, whose momentum would still move the weights.
+        """
+        if not self._gradients:
+            raise PlaitError("no gradients wait for this step.", "Call forward_backward first, or leave the step out.")
+        gradients, self._gradients = self._gradients, {}
+        rate = settings.learning_rate if learning_rate is None else learning_rate
+        return {"grad_norm": self._optimizer.step(gradients, settings, rate), "learning_rate": rate}
+
+    def skip_step(self) -> dict[str, float]:
+        """The step of a batch without any gradient: weights and moments stay as they are, bit for bit.
+
+        The policy version that follows it is a new one with the same weights. Raises PlaitError if gradients wait.
+        """
+        if self._gradients:
+            raise PlaitError("gradients wait for a step, so it cannot be skipped.", "Call optim_step or discard_gradients.")
+        return {"grad_norm": 0.0}
+
+    def discard_gradients(self) -> None:
+        """Forget what has been accumulated since the last step."""
+        self._gradients = {}
+
+    def adapter_tensors(self) -> dict[str, Tensor]:
+        """Copies of the parameters, float32 on the CPU."""
+        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._parameters.items()}
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Copies of the optimizer's state; with `adapter_tensors` all that the next steps depend on."""
+        return self._optimizer.state_tensors()
+
+    def load_state(self, adapter_tensors: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor]) -> None:
+        """Go back to saved tensors, exactly. Waiting gradients are forgotten.
+
+        Raises AdapterError or StateError, and changes nothing, if they are not this adapter's.
+        """
+        _check_same_names(self._parameters, adapter_tensors)
+        self._optimizer.load_state_tensors(state_tensors)
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(adapter_tensors[name])
+        self.discard_gradients()
+
+    def _fuse(self) -> FusedAdapter:
+        return FusedAdapter(self.lora, self._parameters, self.decoder.config, self.decoder.dtype)
+
+    def _accumulate(self, gradients: Mapping[str, Tensor]) -> None:
+        for name, gradient in gradients.items():
+            self._gradients[name] = self._gradients[name] + gradient if name in self._gradients else gradient
+
+
+def _check_same_names(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    for name in sorted(parameters.keys() ^ tensors.keys()):
+        raise AdapterError(f"tensor {name!r} is {'missing' if name in parameters else 'unknown'}.", "Load this adapter's file.")
+    for name, parameter in parameters.items():
+        found, expected = tuple(tensors[name].shape), tuple(parameter.shape)
+        if found != expected:
+            raise AdapterError(f"tensor {name!r} has shape {found}, not {expected}.", "Load an adapter of this rank.")

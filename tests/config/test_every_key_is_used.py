@@ -1,0 +1,34 @@
+"""Every settings key is read where the work is done: a key that does nothing is a promise broken in silence."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import plait
+from plait.config.known_keys import walk_keys
+from plait.config.run import RunSettings
+
+SOURCE = Path(plait.__file__).parent
+ONLY_TALK = (SOURCE / "config", SOURCE / "cli")
+"""What checks a setting or tells of it does not make it do anything."""
+ALLOWED: dict[str, str] = {}
+"""Keys that no attribute access shows, each with where it is used instead."""
+
+
+@cache
+def attributes_read() -> frozenset[str]:
+    """Names after a dot in all modules that do something."""
+    paths = [path for path in SOURCE.rglob("*.py") if path.parent not in ONLY_TALK]
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text())))
+    return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
+
+
+@pytest.mark.parametrize("key", sorted(set(walk_keys(RunSettings)) - ALLOWED.keys()))
+def test_key_is_used(key: str) -> None:
+    assert key.rpartition(".")[2] in attributes_read(), f"nothing reads {key}: use it, or remove it from the settings"
+
+
+def test_exceptions_are_still_keys() -> None:
+    assert ALLOWED.keys() <= set(walk_keys(RunSettings))
