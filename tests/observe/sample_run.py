@@ -46,7 +46,7 @@ class _SampleRun:
     def __init__(self, tasks: tuple[str, ...], num_steps: int, resume_after: int | None, failing: str, seed: int) -> None:
         self.tasks, self.num_steps, self.resume_after, self.failing = tasks, num_steps, resume_after, failing
         self.random = random.Random(seed)
-        self.clock_s = {task: START_S + 4.0 for task in tasks}
+        self.clock_s = dict.fromkeys(tasks, START_S + 4.0)
         self.trainer_free_s = START_S
         self.rollout_free_s = START_S
         self.pending: list[e.AnyEvent] = []
@@ -74,7 +74,11 @@ class _SampleRun:
                 self._interrupt()
         for task in self.tasks:
             state = "failed" if task == self.failing else "done"
-            cause = "Traceback (most recent call last):\n  File \"task.py\", line 7\nZeroDivisionError: <b>division</b> by zero" if task == self.failing else ""
+            cause = (
+                'Traceback (most recent call last):\n  File "task.py", line 7\nZeroDivisionError: <b>division</b> by zero'
+                if task == self.failing
+                else ""
+            )
             self.pending.append(e.TaskStateChanged(time_s=self.clock_s[task] + 0.2, task=task, state=state, cause=cause))
         self.pending.sort(key=lambda event: event.time_s)
         yield from self.pending
@@ -83,7 +87,7 @@ class _SampleRun:
         return e.RunStarted(
             time_s=time_s, run="demo", model="SmolLM2-135M-Instruct", dtype="bfloat16", device="cpu", tasks=self.tasks,
             workers=("rollout-0", "train-0"), batch_invariant=True, plait_version="0.1.0", process_id=1, resumed=resumed,
-            total_steps={task: self.num_steps for task in self.tasks},
+            total_steps=dict.fromkeys(self.tasks, self.num_steps),
         )  # fmt: skip
 
     def _phase(self, task: str, phase: str, step: int, length_s: float, start_s: float | None = None) -> float:
@@ -108,7 +112,9 @@ class _SampleRun:
         begin_s = max(start_s, self.rollout_free_s)
         while begin_s < start_s + length_s - 0.3:
             end_s = min(begin_s + 0.2 + self.random.random(), start_s + length_s)
-            self.pending.append(e.WorkerSpan(time_s=end_s, worker="rollout-0", start_s=begin_s, num_tokens=int((end_s - begin_s) * 600)))
+            self.pending.append(
+                e.WorkerSpan(time_s=end_s, worker="rollout-0", start_s=begin_s, num_tokens=int((end_s - begin_s) * 600))
+            )
             begin_s = end_s + self.random.choice((0.01, 0.02, 0.3))
             self.rollout_free_s = end_s
 
@@ -118,7 +124,9 @@ class _SampleRun:
         if not warm:
             rollout_s = self._phase(task, "rollout", step, 4 + 3 * self.random.random())
             self._rollout_span(self.clock_s[task] - rollout_s, rollout_s)
-            environment_s = self._phase(task, "environment", step, (2.5 if task == "calculator" else 0.8) * (0.5 + self.random.random()))
+            environment_s = self._phase(
+                task, "environment", step, (2.5 if task == "calculator" else 0.8) * (0.5 + self.random.random())
+            )
             queued_s = max(0.0, self.trainer_free_s - self.clock_s[task])
             if queued_s > 0:
                 self._phase(task, "queued", step, queued_s)
@@ -132,21 +140,50 @@ class _SampleRun:
 
     def _reward_error(self, task: str, step: int) -> None:
         self.pending.append(
-            e.RewardError(time_s=self.clock_s[task], task=task, step=step, example_id=f"q{step}", stage="turn", error="tool timed out after 30 s")
+            e.RewardError(
+                time_s=self.clock_s[task],
+                task=task,
+                step=step,
+                example_id=f"q{step}",
+                stage="turn",
+                error="tool timed out after 30 s",
+            )
         )
 
     def _committed(
-        self, task: str, step: int, warm: bool, rollout_s: float | None, environment_s: float | None, queued_s: float | None, training_s: float
+        self,
+        task: str,
+        step: int,
+        warm: bool,
+        rollout_s: float | None,
+        environment_s: float | None,
+        queued_s: float | None,
+        training_s: float,
     ) -> e.StepCommitted:
         reward = None if warm else min(1.0, max(0.0, self._skill(task, step) + self.random.gauss(0, 0.04)))
+        measured: dict[str, float | int] = {} if warm else {"num_sampled_tokens": 2400, "ratio_mean": 1.0, "logprob_gap_max": 0.0}
         return e.StepCommitted(
-            time_s=self.clock_s[task], task=task, step=step, phase="warm_start" if warm else "rl", adapter_digest=f"{step:064x}",
-            reward_mean=reward, reward_std=None if reward is None else math.sqrt(reward * (1 - reward)), loss=self.random.gauss(0, 0.1),
-            grad_norm=0.4 + self.random.random(), learning_rate=5e-4, num_sequences=64, num_trained_tokens=2600,
-            num_sampled_tokens=None if warm else 2400, num_groups_without_gradient=2, ratio_mean=None if warm else 1.0,
-            logprob_gap_max=None if warm else 0.0, staleness_mean=None if warm else 0.0, rollout_s=rollout_s, environment_s=environment_s,
-            queued_s=queued_s, training_s=training_s, stop_counts={} if warm else {"stop_token": 60, "length": 4},
-        )  # fmt: skip
+            time_s=self.clock_s[task],
+            task=task,
+            step=step,
+            phase="warm_start" if warm else "rl",
+            adapter_digest=f"{step:064x}",
+            reward_mean=reward,
+            reward_std=None if reward is None else math.sqrt(reward * (1 - reward)),
+            loss=self.random.gauss(0, 0.1),
+            grad_norm=0.4 + self.random.random(),
+            learning_rate=5e-4,
+            num_sequences=64,
+            num_trained_tokens=2600,
+            num_groups_without_gradient=2,
+            staleness_mean=None if warm else 0.0,
+            rollout_s=rollout_s,
+            environment_s=environment_s,
+            queued_s=queued_s,
+            training_s=training_s,
+            stop_counts={} if warm else {"stop_token": 60, "length": 4},
+            **measured,  # type: ignore[arg-type]
+        )
 
     def _interrupt(self) -> None:
         """The process is killed and comes back two hours later."""
@@ -155,7 +192,7 @@ class _SampleRun:
         back_s = latest_s + 7_200.0
         self.pending.append(self._started(back_s, resumed=True))
         self.pending.append(e.WorkerLost(time_s=back_s + 1, worker="train-0", cause="killed by signal 9"))
-        self.clock_s = {task: back_s + 3.0 for task in self.tasks}
+        self.clock_s = dict.fromkeys(self.tasks, back_s + 3.0)
         self.trainer_free_s = self.rollout_free_s = back_s + 3.0
         for task in self.tasks:
             self.pending.append(e.TaskStateChanged(time_s=back_s + 3.0, task=task, state="running"))
@@ -167,7 +204,9 @@ def sample_record(task: str, step: int, group: int, sample: int, reward: float, 
     sampled = Segment((5, 6, 7), (-0.1, -0.5, -0.01), policy, "stop_token")
     turns = 2 if task == "calculator" else 1
     segments = (Segment((1, 2, 3)), sampled) + ((Segment((8, 9)), sampled) if turns == 2 else ())
-    trajectory = Trajectory(task, f"q{group}", group, sample, segments, reward, "stop_token" if sample % 4 else "length", {"format": 1.0})
+    trajectory = Trajectory(
+        task, f"q{group}", group, sample, segments, reward, "stop_token" if sample % 4 else "length", {"format": 1.0}
+    )
     prompt = f"<|im_start|>user\nWhat is the greatest common divisor of {12 * (group + 1)} and {18 * (group + 1)}?<|im_end|>\n"
     answers = (f"<call>{12 + group} + 30</call>", answer) if turns == 2 else (answer,)
     feedback = (f"result: {42 + group}",) if turns == 2 else ()
@@ -186,11 +225,21 @@ def write_sample_run(folder: Path, tasks: tuple[str, ...] = TASK_NAMES, num_step
         directory.samples_folder(task).mkdir(parents=True)
         for step in (1, num_steps):
             good = step == num_steps
-            texts = [("The answer is 6." if good else f"I think it might be 3, or {HOSTILE}", float(good and sample % 8 != 7)) for sample in range(8)]
-            records = [sample_record(task, step, group, sample, reward, text) for group in range(4) for sample, (text, reward) in enumerate(texts)]
+            texts = [
+                ("The answer is 6." if good else f"I think it might be 3, or {HOSTILE}", float(good and sample % 8 != 7))
+                for sample in range(8)
+            ]
+            records = [
+                sample_record(task, step, group, sample, reward, text)
+                for group in range(4)
+                for sample, (text, reward) in enumerate(texts)
+            ]
             write_samples(directory.samples_file(task, step), records)
         for version in (0, num_steps):
-            records = [sample_record(task, version, q, 0, float(version > 0 and q % 4 != 3), "6" if version else "about 3") for q in range(8)]
+            records = [
+                sample_record(task, version, q, 0, float(version > 0 and q % 4 != 3), "6" if version else "about 3")
+                for q in range(8)
+            ]
             write_samples(directory.evaluation_file(task, version), records)
     return directory
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.config.task import LossSettings
 from plait.lora.mix import FusedAdapter, SingleLora, module_output_sizes
 from plait.models.attention import PaddedAttention
 from plait.models.decoder import Decoder
@@ -23,6 +24,8 @@ MODEL = ModelConfig(
     rms_norm_epsilon=1e-5, rope_theta=1e4, rope_scaling=RopeScaling(), tied_embeddings=True, max_context_tokens=512,
 )  # fmt: skip
 LORA = LoraConfig(rank=4, alpha=8.0, target_modules=("q_proj", "v_proj", "o_proj", "gate_proj", "down_proj", "lm_head"))
+
+PPO = LossSettings(kind="ppo")
 
 
 def make_decoder(dtype: torch.dtype = torch.float32, model: ModelConfig = MODEL) -> Decoder:
@@ -98,3 +101,13 @@ def with_own_logprobs(datums: Sequence[Datum], logprobs: Sequence[np.ndarray]) -
         Datum(d.tokens, d.target_tokens, d.weights, tuple(float(x) for x in row), d.advantages, d.temperature)
         for d, row in zip(datums, logprobs, strict=True)
     ]
+
+
+def same_bits(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def gradients(trainer: AdapterTrainer, datums: list[Datum], loss: LossSettings = PPO) -> dict[str, Tensor]:
+    """What one pass adds to a fresh trainer."""
+    trainer.forward_backward(datums, loss)
+    return dict(trainer._gradients)

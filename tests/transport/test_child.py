@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -179,3 +180,16 @@ def test_children_end_when_the_parent_is_killed() -> None:
     assert len(process_ids) == 2
     for process_id in process_ids:
         wait_until_gone(process_id)
+
+
+def test_works_in_a_loop_outside_the_main_thread() -> None:
+    outcomes: list[str] = []
+
+    async def scenario(child: ChildProcess) -> None:
+        await child.send(b"ping")
+        outcomes.append((await child.receive()).decode())
+
+    thread = threading.Thread(target=with_child, args=(scenario,))
+    thread.start()
+    thread.join()
+    assert outcomes == ["ping"]

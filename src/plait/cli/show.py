@@ -43,7 +43,9 @@ def find_samples(directory: "RunDirectory", task: str, step: int | None, evaluat
 
     tasks = directory.list_tasks()
     if task not in tasks:
-        raise StateError(f"run {directory.name} has no samples of a task {task!r}.", f"Its tasks: {', '.join(tasks) or 'none yet'}.")
+        raise StateError(
+            f"run {directory.name} has no samples of a task {task!r}.", f"Its tasks: {', '.join(tasks) or 'none yet'}."
+        )
     files = {_number(path): path for path in directory.samples_folder(task).glob("*.jsonl") if _is_wanted(path, evaluation)}
     kind = "evaluation" if evaluation else "step"
     if not files:

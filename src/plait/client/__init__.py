@@ -1,0 +1,1 @@
+"""Plait from Python: runs, and policies to talk to."""

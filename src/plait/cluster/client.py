@@ -19,7 +19,12 @@ def thread_variables(threads: int) -> dict[str, str]:
 
     Spinning OpenMP threads collapse when another process wants their core (45 ms became 2052 ms), so they sleep at once.
     """
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "0", "TOKENIZERS_PARALLELISM": "false"}
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "GOMP_SPINCOUNT": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
 
 
 class WorkerClient:

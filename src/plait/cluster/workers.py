@@ -25,6 +25,9 @@ from plait.config.run import RunSettings
 from plait.types.chunks import Chunk
 from plait.types.errors import PlaitError, WorkerFailure
 
+TRAIN_WORKER = "train"
+"""Name of the process that only trains, in layout "split"."""
+
 
 class Workers:
     """Also the `EngineLink` of the rollout service."""
@@ -121,7 +124,7 @@ def configurations(settings: RunSettings, model_path: str) -> list[Configure]:
         return [_configure(settings, model_path, "worker", (ROLLOUT, TRAIN), max(workers.rollout_threads, workers.train_threads))]
     return [
         _configure(settings, model_path, "rollout", (ROLLOUT,), workers.rollout_threads),
-        _configure(settings, model_path, "train", (TRAIN,), workers.train_threads),
+        _configure(settings, model_path, TRAIN_WORKER, (TRAIN,), workers.train_threads),
     ]
 
 

@@ -8,10 +8,10 @@ from plait.config.base import Settings
 from plait.config.environments import AnyEnvironmentSettings
 
 TargetModule = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"]
-ATTENTION_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
-MLP_MODULES = ("gate_proj", "up_proj", "down_proj")
-UNEMBEDDING_MODULES = ("lm_head",)
-ALL_LINEAR_MODULES = ATTENTION_MODULES + MLP_MODULES
+ATTENTION_MODULES: tuple[TargetModule, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+MLP_MODULES: tuple[TargetModule, ...] = ("gate_proj", "up_proj", "down_proj")
+UNEMBEDDING_MODULES: tuple[TargetModule, ...] = ("lm_head",)
+ALL_LINEAR_MODULES: tuple[TargetModule, ...] = ATTENTION_MODULES + MLP_MODULES
 
 
 class LoraSettings(Settings):
@@ -43,7 +43,12 @@ class LossSettings(Settings):
 
     @model_validator(mode="after")
     def _only_used_keys(self) -> "LossSettings":
-        used = {"ppo": {"clip_low", "clip_high"}, "gspo": {"clip_low", "clip_high"}, "cispo": {"clip_low", "clip_high"}, "dro": {"beta"}}
+        used = {
+            "ppo": {"clip_low", "clip_high"},
+            "gspo": {"clip_low", "clip_high"},
+            "cispo": {"clip_low", "clip_high"},
+            "dro": {"beta"},
+        }
         for name in ("clip_low", "clip_high", "beta"):
             if getattr(self, name) is not None and name not in used.get(self.kind, set()):
                 raise ValueError(f"{name} has no effect on loss {self.kind!r}: remove it")
@@ -114,7 +119,9 @@ class TaskSettings(Settings):
     @model_validator(mode="after")
     def _keys_fit(self) -> "TaskSettings":
         if self.advantage in ("group_centred", "group_standardised", "leave_one_out") and self.group_size < 2:
-            raise ValueError(f"advantage {self.advantage!r} needs group_size >= 2, not {self.group_size}: raise it or use advantage 'raw'")
+            raise ValueError(
+                f"advantage {self.advantage!r} needs group_size >= 2, not {self.group_size}: raise it or use advantage 'raw'"
+            )
         if self.early_stopping and not self.evaluation.every_steps:
             raise ValueError("early_stopping needs evaluation.every_steps >= 1, not 0: set it")
         return self

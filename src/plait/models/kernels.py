@@ -1,12 +1,15 @@
 """The linear layers of a frozen base, in a form whose bits do not depend on the batch.
 
 What keeps a row's result the same in any batch on CPU (measured; `models.invariance` tests it on the machine at hand):
+- products go through oneDNN where it can be had: its kernels add up a row's terms in one order, however many rows there are,
+  and a weight laid out beforehand gives the same bits as one laid out in the call. So the engine may prepack and the trainer
+  need not. (MKL, which `F.linear` takes in float32, has other kernels below some 20 rows.)
 - rows are padded to a multiple of `ROW_MULTIPLE`, so that no call takes the library's path for a few rows;
-- a bias is added after the product, since a fused addition rounds otherwise;
-- a prepacked weight gives the bits of `F.linear` in bfloat16, so the engine may prepack and the trainer need not.
+- a bias is added after the product, since a fused addition rounds otherwise in bfloat16.
 """
 
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +28,45 @@ class Linear(Protocol):
     def __call__(self, x_RI: Tensor) -> Tensor: ...
 
 
+@cache
+def has_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies in this dtype here. It is asked by a trial: builds and processors differ in what they refuse."""
+    if dtype not in (torch.bfloat16, torch.float32) or not torch.backends.mkldnn.is_available():
+        return False
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    x, weight = torch.ones(ROW_MULTIPLE, 16, dtype=dtype), torch.ones(16, 16, dtype=dtype)
+    try:
+        return torch.equal(_onednn(x, torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS_HINT)), x @ weight)
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def uses_onednn(dtype: torch.dtype, device: torch.device) -> bool:
+    return device.type == "cpu" and has_onednn(dtype)
+
+
+def _onednn(x_RI: Tensor, weight_OI: Tensor) -> Tensor:
+    """x W^T; the weight plain or laid out."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x_RI, weight_OI, None, "none", [], "")
+    return product
+
+
+class _OneDnnProduct(torch.autograd.Function):
+    """x W^T through oneDNN, whose operator has no derivative of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x_RI: Tensor, weight_OI: Tensor) -> Tensor:
+        ctx.save_for_backward(x_RI if weight_OI.requires_grad else None, weight_OI)
+        return _onednn(x_RI, weight_OI)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x_RI, weight_OI = ctx.saved_tensors
+        need_x, need_weight = ctx.needs_input_grad
+        return gradients[0] @ weight_OI if need_x else None, gradients[0].T @ x_RI if need_weight else None
+
+
 def pad_rows(x_RI: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
     """Append zero rows up to the next multiple; a no-op on accelerators and where nothing is missing."""
     missing = -x_RI.shape[0] % multiple
@@ -34,8 +76,11 @@ def pad_rows(x_RI: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
 
 
 def linear_rows(x_RI: Tensor, weight_OI: Tensor) -> Tensor:
-    """x W^T with padded rows."""
-    return F.linear(pad_rows(x_RI), weight_OI)[: x_RI.shape[0]]
+    """x W^T with padded rows, differentiable in both. Bits do not depend on the number of rows."""
+    rows, padded = x_RI.shape[0], pad_rows(x_RI)
+    if weight_OI.dtype == torch.float32 and uses_onednn(weight_OI.dtype, weight_OI.device):
+        return _OneDnnProduct.apply(padded, weight_OI)[:rows]  # in bfloat16 F.linear has the same bits, and a derivative
+    return F.linear(padded, weight_OI)[:rows]
 
 
 class PlainLinear:
@@ -59,14 +104,12 @@ class PackedLinear:
         self.out_features = weight_OI.shape[0]
 
     def __call__(self, x_RI: Tensor) -> Tensor:
-        padded = pad_rows(x_RI)
-        y_RO = torch.ops.mkldnn._linear_pointwise(padded, self.packed, None, "none", [], "")[: x_RI.shape[0]]
+        y_RO = _onednn(pad_rows(x_RI), self.packed)[: x_RI.shape[0]]
         return y_RO if self.bias_O is None else y_RO + self.bias_O
 
 
 def can_prepack(dtype: torch.dtype, device: torch.device) -> bool:
-    """Prepacked float32 differs from `F.linear` in the last bits, so only bfloat16 is packed."""
-    return dtype == torch.bfloat16 and device.type == "cpu" and torch.backends.mkldnn.is_available()
+    return uses_onednn(dtype, device)
 
 
 def make_linear(weight_OI: Tensor, bias_O: Tensor | None, prepack: bool) -> Linear:

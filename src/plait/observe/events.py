@@ -38,7 +38,10 @@ class TaskStateChanged(Event, frozen=True, kw_only=True, tag="task_state"):
 
 
 class PhaseSpan(Event, frozen=True, kw_only=True, tag="phase"):
-    """A task was in `phase` ("rollout", "environment", "training", "evaluation", "warm_start", "queued") from `start_s` to `time_s`."""
+    """A task was in `phase` from `start_s` to `time_s`.
+
+    Phases: "rollout", "environment", "queued", "training", "evaluation", "warm_start".
+    """
 
     task: str
     phase: str
@@ -123,7 +126,16 @@ class Note(Event, frozen=True, kw_only=True, tag="note"):
 
 
 AnyEvent = (
-    RunStarted | RunEnded | TaskStateChanged | PhaseSpan | WorkerSpan | StepCommitted | EvaluationDone | RewardError | WorkerLost | Note
+    RunStarted
+    | RunEnded
+    | TaskStateChanged
+    | PhaseSpan
+    | WorkerSpan
+    | StepCommitted
+    | EvaluationDone
+    | RewardError
+    | WorkerLost
+    | Note
 )
 
 decode_event = msgspec.json.Decoder(AnyEvent).decode

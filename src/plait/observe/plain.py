@@ -7,6 +7,7 @@ from plait.observe.summary import RunSummary
 from plait.observe.text import duration, last_line, one_line, percent
 
 MAX_MESSAGE_CHARACTERS = 300
+TOLD_STATES = ("done", "failed", "cancelled", "paused")
 
 
 def plain_line(event: e.Event, summary: RunSummary) -> str | None:
@@ -22,16 +23,16 @@ def _text(event: e.Event, summary: RunSummary) -> str | None:
             return f"run {event.run} {verb}: {event.model}, {event.device} {event.dtype}, tasks {', '.join(event.tasks)}"
         case e.RunEnded():
             return f"run {event.status} after {duration(summary.active_s(event.time_s))}"
-        case e.TaskStateChanged() if event.state in ("done", "failed", "cancelled", "paused"):
-            return f"{event.task}  {event.state}{': ' + one_line(last_line(event.cause), MAX_MESSAGE_CHARACTERS) if event.cause else ''}"
+        case e.TaskStateChanged() if event.state in TOLD_STATES:
+            return f"{event.task}  {event.state}{f': {_short(event.cause)}' if event.cause else ''}"
         case e.StepCommitted():
             return _step_text(event, summary)
         case e.EvaluationDone():
             return f"{event.task}  version {event.version}  accuracy {percent(event.accuracy)} of {event.num_questions} questions"
         case e.RewardError():
-            return f"{event.task}  step {event.step}  {event.stage} error: {one_line(last_line(event.error), MAX_MESSAGE_CHARACTERS)}"
+            return f"{event.task}  step {event.step}  {event.stage} error: {_short(event.error)}"
         case e.WorkerLost():
-            return f"worker {event.worker} lost: {one_line(last_line(event.cause), MAX_MESSAGE_CHARACTERS)}"
+            return f"worker {event.worker} lost: {_short(event.cause)}"
         case e.Note():
             return f"{event.level}: {event.task + ': ' if event.task else ''}{one_line(event.message, MAX_MESSAGE_CHARACTERS)}"
     return None
@@ -51,3 +52,7 @@ def _step_text(event: e.StepCommitted, summary: RunSummary) -> str:
         if value is not None:
             parts.append(f"{name} {value:.1f} s")
     return "  ".join(parts)
+
+
+def _short(message: str) -> str:
+    return one_line(last_line(message), MAX_MESSAGE_CHARACTERS)

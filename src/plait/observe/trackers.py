@@ -20,13 +20,13 @@ from plait.observe.events import AnyEvent, EvaluationDone, Event, Note, RunStart
 MAX_QUEUED_EVENTS = 10_000
 """A tracker that is so far behind is turned off."""
 
-CLOSE_TIMEOUT_S = 10.0
-"""How long the end of a run waits for its trackers."""
+CLOSE_TIMEOUT_S = 30.0
+"""How long the end of a run waits for a tracker. On a busy machine W&B needs more than ten seconds only to start."""
 
 STEP_VALUES = (
-    "reward_mean", "reward_std", "loss", "grad_norm", "learning_rate", "num_sequences", "num_trained_tokens", "num_sampled_tokens",
-    "num_groups_without_gradient", "num_dropped_groups", "kl_to_base", "ratio_mean", "logprob_gap_max", "staleness_mean", "rollout_s",
-    "environment_s", "queued_s", "training_s",
+    "reward_mean", "reward_std", "loss", "grad_norm", "learning_rate", "num_sequences", "num_trained_tokens",
+    "num_sampled_tokens", "num_groups_without_gradient", "num_dropped_groups", "kl_to_base", "ratio_mean", "logprob_gap_max",
+    "staleness_mean", "rollout_s", "environment_s", "queued_s", "training_s",
 )  # fmt: skip
 
 
@@ -129,7 +129,10 @@ def step_values(event: StepCommitted) -> dict[str, float]:
 
 
 def make_followers(
-    settings: TrackingSettings, folder: Path, on_note: Callable[[Note], None], read_history: Callable[[], Iterable[AnyEvent]] = tuple
+    settings: TrackingSettings,
+    folder: Path,
+    on_note: Callable[[Note], None],
+    read_history: Callable[[], Iterable[AnyEvent]] = tuple,
 ) -> list[TrackerFollower]:
     """One follower for each tracker that is turned on; `read_history` gives the log's events and is called for each."""
     followers = []

@@ -51,7 +51,7 @@ def plain_text(text: str) -> str:
 
 
 def split_assignment(text: str) -> tuple[str, str]:
-    """ "x = 5" -> ("x", "5"); the name is empty for anything but one variable and one equals sign."""
+    """Split "x = 5" into ("x", "5"); the name is empty for anything but one variable and one equals sign."""
     name, equals, value = text.partition("=")
     if equals and "=" not in value and re.fullmatch(r"\s*[a-zA-Z]\s*", name):
         return name.strip(), value.strip()

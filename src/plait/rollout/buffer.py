@@ -1,30 +1,34 @@
 """The request buffer: which waiting generation gets the next chunk. Pure: no clock, no input or output.
 
-- Queues take turns, so no task's burst holds up another's.
-- Within a queue, requests that have begun go before new ones, then first come first served.
+- Queues take turns: while a queue waits, no other gets more than one chunk. So no task's burst holds up another's.
+- Within a queue it is first come first served, from first chunk to last; so what has begun goes before what has not.
 - Every request added leaves exactly once: by `finish`, or by `remove`.
 - After `requeue_running`, lost chunks run again from what was returned before; sampling is a pure function, so nothing changes.
 """
 
-from collections import OrderedDict, deque
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from plait.rollout.request import GenerationRequest
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _Place:
+    """A request's place in its queue, the same before and after each of its chunks."""
+
+    arrival: int
+    request_id: str
+
+
 class RequestBuffer:
     def __init__(self) -> None:
-        self._queues: OrderedDict[str, deque[GenerationRequest]] = OrderedDict()
-        self._running: dict[str, GenerationRequest] = {}
-        self._known: dict[str, GenerationRequest] = {}
-
-    def add(self, request: GenerationRequest) -> None:
-        if request.request_id in self._known:
-            raise ValueError(f"request_id {request.request_id!r} is in the buffer already")
-        self._known[request.request_id] = request
-        self._queue_of(request).append(request)
-
-    def _queue_of(self, request: GenerationRequest) -> deque[GenerationRequest]:
-        return self._queues.setdefault(request.queue, deque())
+        self._requests: dict[str, GenerationRequest] = {}
+        self._places: dict[str, _Place] = {}
+        self._running: set[str] = set()
+        self._queues: dict[str, list[_Place]] = {}
+        """Waiting places in order, by queue; the queue whose turn is next comes first, and none is empty."""
+        self._num_arrived = 0
 
     @property
     def num_running(self) -> int:
@@ -32,43 +36,69 @@ class RequestBuffer:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._known) - len(self._running)
+        return len(self._requests) - len(self._running)
+
+    def __iter__(self) -> Iterator[GenerationRequest]:
+        """All requests, waiting and running, in order of arrival."""
+        return iter(self._requests.values())
+
+    def add(self, request: GenerationRequest) -> None:
+        if request.request_id in self._requests:
+            raise ValueError(f"request_id {request.request_id!r} is in the buffer already")
+        self._requests[request.request_id] = request
+        self._places[request.request_id] = _Place(self._num_arrived, request.request_id)
+        self._num_arrived += 1
+        self._wait(request)
+
+    def _wait(self, request: GenerationRequest) -> None:
+        insort(self._queues.setdefault(request.queue, []), self._places[request.request_id])
 
     def take(self) -> GenerationRequest | None:
         """The next request to run a chunk of; it is running until `requeue`, `finish` or `remove`."""
-        for name in list(self._queues):
-            queue = self._queues[name]
-            if queue:
-                self._queues.move_to_end(name)
-                request = queue.popleft()
-                self._running[request.request_id] = request
-                return request
-            del self._queues[name]
-        return None
+        if not self._queues:
+            return None
+        name = next(iter(self._queues))
+        places = self._queues.pop(name)
+        request = self._requests[places.pop(0).request_id]
+        if places:
+            self._queues[name] = places
+        self._running.add(request.request_id)
+        return request
 
     def running(self, request_id: str) -> GenerationRequest | None:
-        return self._running.get(request_id)
+        return self._requests[request_id] if request_id in self._running else None
 
     def requeue(self, request_id: str) -> None:
         """The request's chunk ended at its budget."""
-        request = self._running.pop(request_id)
-        self._queue_of(request).appendleft(request)
+        self._running.remove(request_id)
+        self._wait(self._requests[request_id])
 
     def requeue_running(self) -> None:
         """The engine was lost with all chunks that ran."""
-        for request_id in reversed(list(self._running)):
-            self.requeue(request_id)
+        for request_id in list(self._requests):
+            if request_id in self._running:
+                self.requeue(request_id)
 
     def finish(self, request_id: str) -> GenerationRequest:
-        del self._known[request_id]
-        return self._running.pop(request_id)
+        """The request's last chunk has ended."""
+        self._running.remove(request_id)
+        return self._forget(request_id)
 
     def remove(self, request_id: str) -> bool:
-        """Forget a request; whether it was running."""
-        request = self._known.pop(request_id, None)
-        if request is None:
+        """Forget a request, if it is here; whether it was running."""
+        if request_id not in self._requests:
             return False
-        if self._running.pop(request_id, None) is not None:
+        if request_id in self._running:
+            self._running.remove(request_id)
+            self._forget(request_id)
             return True
-        self._queue_of(request).remove(request)
+        queue = self._requests[request_id].queue
+        self._queues[queue].remove(self._places[request_id])
+        if not self._queues[queue]:
+            del self._queues[queue]
+        self._forget(request_id)
         return False
+
+    def _forget(self, request_id: str) -> GenerationRequest:
+        del self._places[request_id]
+        return self._requests.pop(request_id)

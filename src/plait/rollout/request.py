@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from plait.types.chunks import Chunk
+from plait.types.chunks import Chunk, ChunkResult
 from plait.types.policy import AdapterRef, PolicyVersion
-from plait.types.sampling import SamplingParams
+from plait.types.sampling import SamplingParams, StopReason
+from plait.types.trajectory import Segment
 
 
 @dataclass(slots=True)
@@ -19,12 +20,18 @@ class GenerationRequest:
     sampling: SamplingParams
     keep_cache: bool = False
     tokens: list[int] = field(default_factory=list)
+    """Drawn so far."""
     logprobs: list[float] = field(default_factory=list)
+    cache_handle: str = ""
+    """The engine's stored cache of the context and the tokens so far; empty: none."""
 
-    def next_chunk(self, chunk_tokens: int) -> Chunk:
-        """The chunk that goes on from what has been drawn; the limits of the whole request hold across cuts."""
+    def next_chunk(self, chunk_tokens: int, chunk_id: str = "") -> Chunk:
+        """The chunk that goes on from what has been drawn; the limits of the whole request hold across cuts.
+
+        `chunk_id` is its id at the engine, by default the request's own.
+        """
         return Chunk(
-            request_id=self.request_id,
+            request_id=chunk_id or self.request_id,
             policy=self.policy,
             context_tokens=self.context_tokens + tuple(self.tokens),
             budget_tokens=min(chunk_tokens, self.sampling.max_new_tokens - len(self.tokens)),
@@ -33,3 +40,26 @@ class GenerationRequest:
             generated_tokens=len(self.tokens),
             keep_cache=self.keep_cache,
         )
+
+    def problem_with(self, result: ChunkResult) -> str:
+        """Why the result of a chunk cannot be taken in; empty if it can."""
+        if result.stop == StopReason.FAILED:
+            return result.error or "the engine gave no cause"
+        if result.stop == StopReason.CANCELLED:
+            return "the engine cancelled it though nobody had asked"
+        if result.policy != self.policy:
+            return f"the engine drew with policy {result.policy}, not {self.policy}"
+        num_tokens, num_logprobs = len(result.tokens), len(result.logprobs)
+        if num_tokens != num_logprobs:
+            return f"the engine gave {num_tokens} tokens and {num_logprobs} log-probabilities"
+        if result.stop == StopReason.BUDGET and len(self.tokens) + num_tokens >= self.sampling.max_new_tokens:
+            return f"the engine went on past max_new_tokens = {self.sampling.max_new_tokens}"
+        return ""
+
+    def append(self, result: ChunkResult) -> None:
+        self.tokens += result.tokens
+        self.logprobs += result.logprobs
+
+    def segment(self, stop: StopReason) -> Segment:
+        """The finished generation, stamped with the policy that drew it."""
+        return Segment(tuple(self.tokens), tuple(self.logprobs), self.policy, stop)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from plait import __version__
-from plait.cluster.messages import Busy, ChunksDone, CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, Update, UpdateDone
-from plait.cluster.workers import Workers
+from plait.cluster.messages import Busy, ChunksDone, CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, UpdateDone
+from plait.cluster.workers import TRAIN_WORKER, Workers
 from plait.config.run import RunSettings
 from plait.config.task import TaskSettings
 from plait.environments.pool import EnvironmentPool
@@ -36,6 +36,7 @@ from plait.state.rundir import RunDirectory
 from plait.tasks.collector import Collector
 from plait.tasks.commands import Command, Evaluate, RollOut, StopTask, Train, WarmStep
 from plait.tasks.commands import OpenTask as OpenTaskCommand
+from plait.tasks.episodes import EpisodeRunner
 from plait.tasks.manager import TaskManager
 from plait.tasks.plan import plan_of
 from plait.tasks.ready_batch import ReadyBatch
@@ -73,7 +74,8 @@ class RunDriver:
         self.workers = Workers(settings, model_path, self._on_message, self._on_worker_lost, self._on_worker_ready, self._abort)
         self.concurrency = ConcurrencyController(settings.engine.max_rows)
         self.rollout = RolloutService(settings.engine.chunk_tokens, self._row_limit)
-        self.collector = Collector(settings, directory, tokenizer, environments, self.rollout, self.emit)
+        runner = EpisodeRunner(settings, tokenizer, environments, self.rollout)
+        self.collector = Collector(settings, directory, runner, self.emit)
         self.tasks = {task.name: _Running(task) for task in settings.tasks}
         self.listeners: list[Listener] = []
         self._ended = asyncio.Event()
@@ -166,7 +168,7 @@ class RunDriver:
                 self._spawn(running, self._evaluate(running, version, when))
             case Train(task, step):
                 self._train(running, step)
-            case StopTask(task, state, cause):
+            case StopTask(cause=cause):
                 self._stop(running, cause)
 
     def _open(self, running: _Running) -> None:
@@ -289,7 +291,8 @@ class RunDriver:
 
     def _on_worker_lost(self, worker: str, failure: WorkerFailure) -> None:
         self.emit(WorkerLost(time_s=time.time(), worker=worker, cause=str(failure)))
-        self.rollout.detach()
+        if worker != TRAIN_WORKER:
+            self.rollout.detach()
 
     def _on_worker_ready(self, roles: Sequence[str]) -> None:
         if "rollout" in roles:

@@ -7,9 +7,10 @@ from plait.types.errors import PlaitError
 
 class TaskState(StrEnum):
     CREATED = "created"
+    """Its latest version is being looked for."""
     RUNNING = "running"
     PAUSED = "paused"
-    """Nothing new starts; what runs completes its step."""
+    """No step and no evaluation starts; what runs completes, training included."""
     DONE = "done"
     CANCELLED = "cancelled"
     FAILED = "failed"
@@ -22,9 +23,10 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.DONE: frozenset(),
     TaskState.CANCELLED: frozenset(),
     TaskState.FAILED: frozenset(),
-}
+}"""The states each may be followed by."""
 
 ENDED = frozenset(state for state, following in TRANSITIONS.items() if not following)
+"""States that are never left."""
 
 
 def check_transition(task: str, start: TaskState, end: TaskState) -> None:

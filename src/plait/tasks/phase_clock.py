@@ -1,51 +1,66 @@
 """Which phase a task's rollout is in at each moment. Pure: clock passed in.
 
-While any of its episodes generates, the task is in "rollout"; when all that remain wait for their environments, in
-"environment". Spans shorter than `MIN_SPAN_S` are joined to the one before.
+While any of its episodes generates, the task is in "rollout"; while all that are under way wait for their environments, in
+"environment". Time in which nothing is under way counts for the phase before it, or at the start for the one after it.
+
+- Spans follow each other without a gap from `start_s` to the end, each of another phase than its neighbours.
+- One shorter than `MIN_SPAN_S` is joined to the span before; `total_s` still counts its time for its own phase.
 """
 
-from dataclasses import dataclass, field
+from collections import defaultdict
 
 MIN_SPAN_S = 0.05
 
+ROLLOUT, ENVIRONMENT = "rollout", "environment"
 
-@dataclass(slots=True)
+
 class PhaseClock:
-    start_s: float
-    num_generating: int = 0
-    num_in_environment: int = 0
-    spans: list[tuple[str, float, float]] = field(default_factory=list)
-    _phase: str = ""
-    _since_s: float = 0.0
+    def __init__(self, start_s: float) -> None:
+        self.num_generating = 0
+        self.num_in_environment = 0
+        self.spans: list[tuple[str, float, float]] = []
+        """(phase, start, end), in order."""
+        self._totals_s: dict[str, float] = defaultdict(float)
+        self._phase = ""
+        self._since_s = start_s
 
     def generating(self, change: int, now_s: float) -> None:
+        """So many more episodes (less, if negative) wait for tokens."""
         self.num_generating += change
         self._update(now_s)
 
     def in_environment(self, change: int, now_s: float) -> None:
+        """So many more episodes (less, if negative) are under way. One may count here while it generates."""
         self.num_in_environment += change
         self._update(now_s)
 
     def _update(self, now_s: float) -> None:
-        phase = "rollout" if self.num_generating else "environment" if self.num_in_environment else self._phase
+        if self.num_generating < 0 or self.num_in_environment < 0:
+            raise ValueError(f"{self.num_generating} generating and {self.num_in_environment} in environment: ended more than began")
+        phase = ROLLOUT if self.num_generating else ENVIRONMENT if self.num_in_environment else self._phase
         if phase != self._phase:
-            self._close(now_s)
-            self._phase, self._since_s = phase, now_s
+            if self._phase:
+                self._close(now_s)
+            self._phase = phase
 
     def _close(self, now_s: float) -> None:
-        if not self._phase:
-            return
-        if self.spans and (now_s - self._since_s < MIN_SPAN_S or self.spans[-1][0] == self._phase):
-            phase, start_s, _ = self.spans.pop()
-            self.spans.append((phase, start_s, now_s))
-        else:
-            self.spans.append((self._phase, self._since_s, now_s))
+        """The phase has lasted until now. A clock that was set back stands still."""
+        start_s, end_s = self._since_s, max(now_s, self._since_s)
+        self._since_s = end_s
+        self._totals_s[self._phase] += end_s - start_s
+        if self.spans and (end_s - start_s < MIN_SPAN_S or self.spans[-1][0] == self._phase):
+            phase, first_s, _ = self.spans.pop()
+            self.spans.append((phase, first_s, end_s))
+        elif end_s > start_s:
+            self.spans.append((self._phase, start_s, end_s))
 
     def finish(self, now_s: float) -> list[tuple[str, float, float]]:
         """All spans (phase, start, end) up to now."""
-        self._close(now_s)
+        if self._phase:
+            self._close(now_s)
         self._phase = ""
         return self.spans
 
     def total_s(self, phase: str) -> float:
-        return sum(end - start for name, start, end in self.spans if name == phase)
+        """Seconds spent in a phase, up to the latest change or `finish`."""
+        return self._totals_s.get(phase, 0.0)

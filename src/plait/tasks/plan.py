@@ -6,7 +6,10 @@ from plait.config.task import TaskSettings
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps 1..warm_steps are supervised, the rest up to `total_steps` are RL; step n makes version n."""
+    """Steps 1..warm_steps are supervised, the rest up to `total_steps` are RL; step n makes version n.
+
+    The last fields are explained with the settings of the same names.
+    """
 
     tenant: str
     name: str
@@ -23,11 +26,16 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
     def total_steps(self) -> int:
         return self.warm_steps + self.rl_steps
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether a held-out score can end the task before its last step."""
+        return self.has_evaluation and (self.target_accuracy is not None or self.patience_evaluations is not None)
+
     def is_warm(self, step: int) -> bool:
         return step <= self.warm_steps
 
     def evaluation_due(self, version: int) -> str | None:
-        """Why version `version` is to be evaluated: "before", "periodic" or "after"."""
+        """Why version `version` is to be evaluated: "before", "periodic" or "after"; None if it is not."""
         if not self.has_evaluation:
             return None
         if version == 0:

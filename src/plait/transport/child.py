@@ -153,7 +153,7 @@ class _Process(asyncio.SubprocessProtocol):
 
 
 def describe_exit(exit_code: int) -> str:
-    """ "exit code 3", or "signal SIGKILL" for -9."""
+    """In words: "exit code 3", or "signal SIGKILL" for -9."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

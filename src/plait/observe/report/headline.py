@@ -65,7 +65,12 @@ def _number(value: float | None) -> str:
 
 
 def subtitle(history: RunHistory, run: RunSnapshot) -> list[str]:
-    parts = [run.model, f"{run.device}, {run.dtype}" if run.device else "", _count(len(history.tasks), "task"), duration(run.active_s)]
+    parts = [
+        run.model,
+        f"{run.device}, {run.dtype}" if run.device else "",
+        _count(len(history.tasks), "task"),
+        duration(run.active_s),
+    ]
     if history.start is not None:
         parts.append(time.strftime("%d %B %Y, %H:%M %Z", time.localtime(history.start.time_s)).lstrip("0"))
     if run.num_starts > 1:
@@ -79,12 +84,16 @@ def figures(history: RunHistory, run: RunSnapshot) -> list[Figure]:
     found = [
         Figure("steps", f"{run.steps:,}", "optimizer steps of all tasks"),
         Figure("steps per hour", _or_dash(run.steps_per_hour, "{:,.0f}"), "over the time the run was up"),
-        Figure("time to first step", "-" if run.time_to_first_step_s is None else duration(run.time_to_first_step_s), "of any task"),
+        Figure(
+            "time to first step", "-" if run.time_to_first_step_s is None else duration(run.time_to_first_step_s), "of any task"
+        ),
         Figure("sampled tokens", f"{sampled_tokens:,}", "that were trained on"),
     ]
     gaps = [step.logprob_gap_max for step in steps if step.logprob_gap_max is not None]
     if gaps:
-        found.append(Figure("trainer - sampler gap", f"{max(gaps):.2g} nats", "largest log-probability difference; 0 is exactly on-policy"))
+        found.append(
+            Figure("trainer - sampler gap", f"{max(gaps):.2g} nats", "largest log-probability difference; 0 is exactly on-policy")
+        )
     return found
 
 

@@ -24,8 +24,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 def find_problems(history: RunHistory, run: RunSnapshot) -> list[Problem]:
     """Failed tasks first, then errors of environments and rewards, then warnings; the most frequent first in each."""
-    failed = [Problem("failed", task.task, _short(task.cause), 1, _detail(task.cause)) for task in run.tasks if task.state == "failed"]
-    errors = Counter((f"{error.stage} error", name, _short(error.error)) for name, task in history.tasks.items() for error in task.errors)
+    failed = [
+        Problem("failed", task.task, _short(task.cause), 1, _detail(task.cause)) for task in run.tasks if task.state == "failed"
+    ]
+    errors = Counter(
+        (f"{error.stage} error", name, _short(error.error)) for name, task in history.tasks.items() for error in task.errors
+    )
     warnings = [Problem("warning", note.task, _short(note.message), note.count) for note in run.notes if note.level == "warning"]
     counted = [Problem(*key, count) for key, count in errors.most_common()]
     return [*failed, *counted, *sorted(warnings, key=lambda problem: -problem.count)][:MAX_PROBLEMS]

@@ -108,7 +108,9 @@ def _view(sample: Sample, noun: str) -> SampleView:
     feedback = [*sample.feedback_texts, *[""] * len(sample.answer_texts)]
     turns = tuple(Turn(_shorten(answer), _shorten(back)) for answer, back in zip(sample.answer_texts, feedback, strict=False))
     trajectory = sample.trajectory
-    return SampleView(f"{noun} {sample.step}", _shorten(sample.prompt_text), turns, trajectory.reward, trajectory.stop.replace("_", " "))
+    return SampleView(
+        f"{noun} {sample.step}", _shorten(sample.prompt_text), turns, trajectory.reward, trajectory.stop.replace("_", " ")
+    )
 
 
 def _shorten(text: str) -> str:

@@ -43,7 +43,11 @@ def _worker_spans(history: RunHistory, worker: str, max_spans: int) -> list[Span
 
 def _kinds(lanes: list[list[Span]]) -> list[str]:
     present = {span.label for spans in lanes for span in spans}
-    return [*(phase for phase in PHASES if phase in present), *sorted(present - {*PHASES, BUSY}), *([BUSY] if BUSY in present else [])]
+    return [
+        *(phase for phase in PHASES if phase in present),
+        *sorted(present - {*PHASES, BUSY}),
+        *([BUSY] if BUSY in present else []),
+    ]
 
 
 def _rows(lane: int, spans: list[Span], kinds: list[str], axis: TimeAxis) -> list[list[float | int]]:

@@ -32,7 +32,9 @@ def utilisation_data(history: RunHistory, axis: TimeAxis) -> list[dict[str, Any]
     data = []
     for worker, events in history.workers.items():
         spans = merge_spans((Span(axis.position(event.start_s), axis.position(event.time_s)) for event in events), gap_s=0.0)
-        data.append({"worker": worker, "shares": [_share(spans, number * width, (number + 1) * width, axis) for number in range(NUM_BINS)]})
+        data.append(
+            {"worker": worker, "shares": [_share(spans, number * width, (number + 1) * width, axis) for number in range(NUM_BINS)]}
+        )
     return data
 
 

@@ -41,7 +41,11 @@
     }, extra);
   }
 
-  // A chart is made when it comes into view, again when the colour scheme changes, and follows the width of its element.
+  // Few charts are drawn at once; of many, each when it comes near the view, or before printing. A chart is drawn again when the
+  // colour scheme changes, and follows the width of its element.
+  const MAX_EAGER_CHARTS = 16;
+  const isLazy = data.curves.tasks.length > MAX_EAGER_CHARTS;
+
   function addChart(element, option, onDraw) {
     let chart = null;
     const draw = () => {
@@ -50,11 +54,15 @@
       chart.setOption(Object.assign(base(), option()));
       if (onDraw) onDraw(chart);
     };
+    const drawOnce = () => { if (!chart) draw(); };
+    new ResizeObserver(() => chart && chart.resize()).observe(element);
+    drawers.push(() => { if (chart) draw(); });
+    window.addEventListener("beforeprint", drawOnce);
+    if (!isLazy) { drawOnce(); return; }
     const seen = new IntersectionObserver((entries) => {
-      if (entries.some((entry) => entry.isIntersecting)) { seen.disconnect(); draw(); drawers.push(draw); }
+      if (entries.some((entry) => entry.isIntersecting)) { seen.disconnect(); drawOnce(); }
     }, { rootMargin: "400px" });
     seen.observe(element);
-    new ResizeObserver(() => chart && chart.resize()).observe(element);
   }
 
   function rewardOption(task) {
@@ -77,7 +85,7 @@
   function rewardTip(task, points) {
     const step = points[0].value[0], lines = ["step " + step];
     const reward = task.rewards.find((p) => p[0] === step), accuracy = task.accuracy.filter((p) => p[0] === step).pop();
-    if (reward) lines.push("reward " + reward[1].toFixed(3) + (reward[2] === null ? "" : " ± " + reward[2].toFixed(3)));
+    if (reward && reward[1] !== null) lines.push("reward " + reward[1].toFixed(3) + (reward[2] === null ? "" : " ± " + reward[2].toFixed(3)));
     if (accuracy) lines.push("held-out accuracy " + percent(accuracy[1]) + " of " + accuracy[2] + " questions");
     return lines.join("<br>");
   }

@@ -1,0 +1,171 @@
+"""Collects what a step trains on and what an evaluation measures.
+
+- A group is complete or dropped: one whose environment failed for good is counted and logged, never scored as zero.
+- A step whose groups were all dropped fails its task, naming the last cause.
+- Samples are on disk before the step is trained.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from plait.config.run import RunSettings
+from plait.config.task import TaskSettings
+from plait.environments.demonstration import render_demonstration
+from plait.environments.failure import StageFailure
+from plait.environments.protocol import Example
+from plait.observe.events import AnyEvent, PhaseSpan, RewardError
+from plait.state.rundir import RunDirectory
+from plait.state.samples import write_samples
+from plait.tasks.batch_events import batch_event
+from plait.tasks.episodes import EpisodeRunner, all_or_none
+from plait.tasks.gate import batch_policies, mean_staleness
+from plait.tasks.phase_clock import PhaseClock
+from plait.tasks.plan import data_cursor
+from plait.tasks.ready_batch import ReadyBatch
+from plait.tasks.sampling_plan import evaluation_params, training_params
+from plait.tasks.texts import sample_record
+from plait.training.datums import DatumBatch, demonstration_datums, trajectory_datums
+from plait.training.schedule import learning_rate
+from plait.types.errors import EnvironmentFailure
+from plait.types.policy import LOCAL_TENANT, AdapterRef, PolicyVersion
+from plait.types.trajectory import Trajectory, TrajectoryBatch
+
+Emit = Callable[[AnyEvent], None]
+
+
+class Collector:
+    def __init__(self, settings: RunSettings, directory: RunDirectory, runner: EpisodeRunner, emit: Emit) -> None:
+        self.settings, self.directory, self.runner, self.emit = settings, directory, runner, emit
+
+    # ---- RL steps
+
+    async def collect(self, task: TaskSettings, step: int, ref: AdapterRef) -> ReadyBatch:
+        """Roll out all groups of a step with one policy version."""
+        clock, start = PhaseClock(time.time()), data_cursor(task, step)
+        groups = await asyncio.gather(*(self._group(task, step, ref, g, start + g, clock) for g in range(task.groups_per_step)))
+        complete = [group for group in groups if group is not None]
+        if not complete:
+            raise EnvironmentFailure(f"step {step}: the environment failed in every group.", "The reward errors above say how.")
+        trajectories = tuple(t for group in complete for t in group)
+        batch = TrajectoryBatch(LOCAL_TENANT, task.name, step, trajectories, len(groups) - len(complete))
+        self._emit_phases(task.name, step, clock)
+        await self._write_samples(self.directory.samples_file(task.name, step), task.name, step, trajectories)
+        return self._ready(task, batch, clock)
+
+    async def _group(
+        self, task: TaskSettings, step: int, ref: AdapterRef, group: int, index: int, clock: PhaseClock
+    ) -> list[Trajectory] | None:
+        stops = self.runner.tokenizer.stop_token_ids
+        on_failure = self._reporter(task.name, step)
+        try:
+            example = await self._example(task, index, clock)
+        except EnvironmentFailure as failure:
+            on_failure(failure)
+            return None
+        params = [training_params(task, self.settings.seed, step, group, s, stops) for s in range(task.group_size)]
+        jobs = [
+            self.runner.run(task, ref, task.name, example, group, sample, params[sample], clock, on_failure)
+            for sample in range(task.group_size)
+        ]
+        try:
+            return await all_or_none(jobs)
+        except EnvironmentFailure:
+            return None  # reported already; the group is dropped whole
+
+    async def _example(self, task: TaskSettings, index: int, clock: PhaseClock) -> Example:
+        clock.in_environment(1, time.time())
+        try:
+            return await self.runner.environments.environment(task.name).example(index, "train")
+        finally:
+            clock.in_environment(-1, time.time())
+
+    def _reporter(self, task: str, step: int) -> Callable[[EnvironmentFailure], None]:
+        def report(failure: EnvironmentFailure) -> None:
+            stage = failure.stage if isinstance(failure, StageFailure) else "episode"
+            self.emit(RewardError(time_s=time.time(), task=task, step=step, example_id="", stage=stage, error=str(failure)))
+
+        return report
+
+    def _emit_phases(self, task: str, step: int, clock: PhaseClock) -> None:
+        for phase, start_s, end_s in clock.finish(time.time()):
+            self.emit(PhaseSpan(time_s=end_s, task=task, phase=phase, step=step, start_s=start_s))
+
+    def _ready(self, task: TaskSettings, batch: TrajectoryBatch, clock: PhaseClock) -> ReadyBatch:
+        data = trajectory_datums(batch, task.advantage, task.loss, task.sampling.temperature)
+        latest = PolicyVersion(LOCAL_TENANT, task.name, batch.step - 1)
+        event = msgspec.structs.replace(
+            batch_event(batch, time.time()),
+            num_groups_without_gradient=data.num_groups_without_gradient,
+            num_trained_tokens=data.num_trained_tokens,
+            rollout_s=clock.total_s("rollout"),
+            environment_s=clock.total_s("environment"),
+            staleness_mean=mean_staleness(batch, latest),
+        )
+        rate = learning_rate(task.optimizer, batch.step - task.warm_start.steps, task.steps)
+        return ReadyBatch(
+            task=task.name, step=batch.step, datums=data.datums, policies=batch_policies(batch), learning_rate=rate,
+            data_cursor=data_cursor(task, batch.step + 1), event=event, ready_s=time.time(),
+        )  # fmt: skip
+
+    # ---- supervised steps
+
+    async def demonstrations(self, task: TaskSettings, step: int) -> ReadyBatch:
+        """The supervised batch of a warm step."""
+        environment, policy = self.runner.environments.environment(task.name), PolicyVersion(LOCAL_TENANT, task.name, step - 1)
+        start = data_cursor(task, step)
+
+        async def one(index: int) -> list[tuple[int, ...]]:
+            example = await environment.example(index, "train")
+            segments = await render_demonstration(environment, self.runner.tokenizer, example, policy)
+            return [segment.tokens for segment in segments]
+
+        spans = await asyncio.gather(*(one(start + i) for i in range(task.warm_start.examples_per_step)))
+        return self._warm_ready(task, step, demonstration_datums(spans))
+
+    def _warm_ready(self, task: TaskSettings, step: int, data: DatumBatch) -> ReadyBatch:
+        batch = TrajectoryBatch(LOCAL_TENANT, task.name, step, ())
+        event = msgspec.structs.replace(
+            batch_event(batch, time.time()),
+            phase="warm_start",
+            num_sequences=data.num_sequences,
+            num_trained_tokens=data.num_trained_tokens,
+            num_sampled_tokens=None,
+        )
+        return ReadyBatch(
+            task=task.name, step=step, datums=data.datums, policies=[], learning_rate=task.warm_start.learning_rate,
+            data_cursor=data_cursor(task, step + 1), event=event, ready_s=time.time(),
+        )  # fmt: skip
+
+    # ---- evaluation
+
+    async def evaluate(self, task: TaskSettings, ref: AdapterRef) -> tuple[float, int, int]:
+        """Mean reward over held-out questions, how many were scored, and how many failed in the environment."""
+        environment, version = self.runner.environments.environment(task.name), ref.policy.version
+        examples = await environment.evaluation_examples(task.evaluation.questions)
+        clock, on_failure = PhaseClock(time.time()), self._reporter(task.name, version)
+        stops, queue = self.runner.tokenizer.stop_token_ids, f"{task.name}#evaluation"
+
+        async def one(index: int, example: Example) -> Trajectory | None:
+            params = evaluation_params(task, self.settings.seed, index, stops)
+            try:
+                return await self.runner.run(task, ref, queue, example, index, 0, params, clock, on_failure)
+            except EnvironmentFailure:
+                return None
+
+        trajectories = await asyncio.gather(*(one(i, example) for i, example in enumerate(examples)))
+        scored = tuple(t for t in trajectories if t is not None)
+        if not scored:
+            raise EnvironmentFailure(
+                f"evaluation of version {version}: no held-out question could be scored.", "See the reward errors."
+            )
+        await self._write_samples(self.directory.evaluation_file(task.name, version), task.name, version, scored)
+        return math.fsum(t.reward for t in scored) / len(scored), len(scored), len(trajectories) - len(scored)
+
+    async def _write_samples(self, path: Path, task: str, step: int, trajectories: tuple[Trajectory, ...]) -> None:
+        records = [sample_record(self.runner.tokenizer, task, step, t) for t in trajectories]
+        await asyncio.to_thread(write_samples, path, records)

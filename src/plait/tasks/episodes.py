@@ -1,0 +1,72 @@
+"""Runs a task's episodes against the shared rollout service and its environment."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from plait.config.run import RunSettings
+from plait.config.task import TaskSettings
+from plait.environments.episode import OnFailure, run_episode
+from plait.environments.pool import EnvironmentPool
+from plait.environments.protocol import Example
+from plait.models.tokenizer import Tokenizer
+from plait.rollout.request import GenerationRequest
+from plait.rollout.service import RolloutService
+from plait.tasks.phase_clock import PhaseClock
+from plait.types.policy import AdapterRef
+from plait.types.sampling import SamplingParams
+from plait.types.trajectory import Segment, Trajectory
+
+_numbers = itertools.count()
+"""Request ids never repeat within a process, also when an episode is retried."""
+
+
+class EpisodeRunner:
+    """`run` gives one trajectory. `clock` is told when the episode generates and when it waits."""
+
+    def __init__(self, settings: RunSettings, tokenizer: Tokenizer, environments: EnvironmentPool, rollout: RolloutService) -> None:
+        self.settings, self.tokenizer, self.environments, self.rollout = settings, tokenizer, environments, rollout
+
+    async def run(
+        self,
+        task: TaskSettings,
+        ref: AdapterRef,
+        queue: str,
+        example: Example,
+        group: int,
+        sample: int,
+        params: SamplingParams,
+        clock: PhaseClock,
+        on_failure: OnFailure,
+    ) -> Trajectory:
+        async def generate(context_tokens: tuple[int, ...], turn: int, keep_cache: bool) -> Segment:
+            request_id = f"{queue}/{next(_numbers)}/{turn}"
+            request = GenerationRequest(request_id, queue, ref.policy, ref, context_tokens, params, keep_cache)
+            clock.generating(1, time.time())
+            try:
+                return await self.rollout.generate(request)
+            finally:
+                clock.generating(-1, time.time())
+
+        clock.in_environment(1, time.time())
+        try:
+            return await run_episode(
+                self.environments.environment(task.name), self.tokenizer, generate, task.environment, example, group, sample,
+                max_new_tokens=params.max_new_tokens, max_context_tokens=self.settings.model.max_context_tokens, on_failure=on_failure,
+            )  # fmt: skip
+        finally:
+            clock.in_environment(-1, time.time())
+
+
+async def all_or_none(jobs: Sequence[Coroutine[Any, Any, Trajectory]]) -> list[Trajectory]:
+    """Run together; when one raises, the others are cancelled before its exception goes on."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
