@@ -84,10 +84,10 @@ def test_sections_come_in_their_order(page: Page) -> None:
 def test_the_headline_has_run_model_time_and_each_gain(page: Page) -> None:
     assert "demo done SmolLM2-135M-Instruct cpu, bfloat16 3 tasks 3 min" in page.text
     assert "resumed once" in page.text
-    assert "gcd 9 % → 91 % +81 points held-out accuracy 20 of 20 steps" in page.text
+    assert "gcd 9.4 % → 90.6 % +81.2 points held-out accuracy 20 of 20 steps" in page.text
     assert "3 errors" in page.text
     assert re.search(
-        r"word_sorting failed 6 % → - held-out accuracy 4 of 20 steps ZeroDivisionError: <b>division</b> by zero", page.text
+        r"word_sorting failed 6\.2 % → - held-out accuracy 4 of 20 steps ZeroDivisionError: <b>division</b> by zero", page.text
     )
 
 

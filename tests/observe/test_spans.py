@@ -26,15 +26,26 @@ def covers(spans: list[Span], moment_s: float, label: str) -> bool:
 def test_merging_loses_no_time_and_bridges_only_small_gaps(spans: list[Span]) -> None:
     merged = merge_spans(spans)
     assert all(covers(merged, moment_s, span.label) for span in spans for moment_s in (span.start_s, span.end_s))
-    for label in "ab":
-        given_s = [span for span in spans if span.label == label]
-        for span in (span for span in merged if span.label == label):
-            inside = sorted((s for s in given_s if s.start_s >= span.start_s and s.end_s <= span.end_s), key=lambda s: s.start_s)
-            end_s = span.start_s
-            for part in inside:
-                assert part.start_s - end_s < MERGE_GAP_S
-                end_s = max(end_s, part.end_s)
+    for one in merged:
+        parts = sorted(s for s in spans if s[2:] == one[2:] and one.start_s <= s.start_s and s.end_s <= one.end_s)
+        end_s = one.start_s
+        for part in parts:
+            assert part.start_s - end_s < MERGE_GAP_S
+            end_s = max(end_s, part.end_s)
+        assert (parts[0].start_s, end_s) == (one.start_s, one.end_s), "it is made of nothing but its parts"
+
+
+@given(SPANS)
+def test_what_is_merged_is_apart_and_stays_as_it_is(spans: list[Span]) -> None:
+    merged = merge_spans(spans)
     assert merge_spans(merged) == merged
+    for number, one in enumerate(merged):
+        for other in merged[number + 1 :]:
+            assert one[2:] != other[2:] or other.start_s - one.end_s >= MERGE_GAP_S
+
+
+def test_a_step_between_does_not_keep_spans_of_another_apart() -> None:
+    assert merge_spans([Span(0, 10, "a", 1), Span(1, 2, "a", 2), Span(3, 12, "a", 1)]) == [Span(0, 12, "a", 1), Span(1, 2, "a", 2)]
 
 
 def test_different_phases_and_steps_stay_apart() -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.observe.text import bar, duration, last_line, one_line, percent, printable, sparkline
+from plait.observe.text import bar, duration, last_line, model_name, one_line, percent, printable, sparkline
 
 
 @given(st.text())
@@ -42,3 +42,5 @@ def test_words() -> None:
     assert one_line("a" * 20, 5) == "aaaa…"
     assert last_line("Traceback\n  x\nValueError: no\n\n") == "ValueError: no"
     assert last_line("") == ""
+    names = ["Qwen/Qwen3-8B", "smollm2", "/data/models/smol/", "./smol.gguf"]
+    assert [model_name(name) for name in names] == ["Qwen/Qwen3-8B", "smollm2", "smol", "smol.gguf"]

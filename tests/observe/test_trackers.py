@@ -56,7 +56,7 @@ def follow_for_real(settings: TrackingSettings, folder: Path, events: list[e.Any
 
 def wandb_rows(folder: Path, name: str) -> list[dict[str, Any]]:
     """Rows with a value of that name in the one offline run, once W&B's own process has written its last record."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     (file,) = (folder / "wandb").glob("offline-run-*/*.wandb")
     deadline_s = time.monotonic() + 30
@@ -230,9 +230,9 @@ def test_wandb_writes_one_offline_run_however_often_it_is_resumed(
     events = list(sample_events(num_steps=3, resume_after=2))
     cut = next(number for number, event in enumerate(events) if isinstance(event, e.RunStarted) and event.resumed)
     for part, history in ((events[:cut], []), (events[cut:], events[:cut])):
-        follow_for_real(TrackingSettings(wandb=True), tmp_path, part, history)
-    assert [row["gcd/step"] for row in wandb_rows(tmp_path, "gcd/loss")] == [1, 2, 3]
-    evaluations = wandb_rows(tmp_path, "gcd/accuracy")
+        follow_for_real(TrackingSettings(wandb=True), tmp_path / "run" / "tracking", part, history)
+    assert [row["gcd/step"] for row in wandb_rows(tmp_path / "run" / "tracking", "gcd/loss")] == [1, 2, 3]
+    evaluations = wandb_rows(tmp_path / "run" / "tracking", "gcd/accuracy")
     assert [row["gcd/version"] for row in evaluations] == [0]
     assert "gcd/step" not in evaluations[0], "what was not measured is not written"
     assert capfd.readouterr().out == ""

@@ -28,9 +28,10 @@ class Gain(msgspec.Struct, frozen=True):
 
 
 def gains_of(tasks: Sequence[str], events: Iterable[AnyEvent]) -> list[Gain]:
-    """One gain for each task, from the evaluations before its first and after its last step."""
-    done = {(event.task, event.when): event for event in events if isinstance(event, EvaluationDone)}
-    return [_gain_of(task, done.get((task, "before")), done.get((task, "after"))) for task in tasks]
+    """One gain for each task, from the evaluations of version 0 and of the last one that was evaluated."""
+    done = {(event.task, event.version): event for event in events if isinstance(event, EvaluationDone)}
+    last = {task: version for task, version in sorted(done) if version > 0}
+    return [_gain_of(task, done.get((task, 0)), done.get((task, last.get(task, -1)))) for task in tasks]
 
 
 def is_enough(gains: Iterable[Gain], min_gain: float) -> bool:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Policy:
     """One version of one task's policy, loaded in this process. Close it, or use it in a `with`, to free its memory."""
 
-    def __init__(self, engine: "Engine", tokenizer: "Tokenizer", ref: AdapterRef) -> None:
-        self._engine, self.tokenizer, self.ref = engine, tokenizer, ref
+    def __init__(self, engine: "Engine", tokenizer: "Tokenizer", ref: AdapterRef, max_context_tokens: int) -> None:
+        self._engine, self.tokenizer, self.ref, self._max_context_tokens = engine, tokenizer, ref, max_context_tokens
         self._num_requests = 0
 
     def __repr__(self) -> str:
@@ -39,11 +39,9 @@ class Policy:
         """`n` answers to a question or conversation. The same seed gives the same answers."""
         messages = [Message("user", prompt)] if isinstance(prompt, str) else prompt
         context = self.tokenizer.render_prompt(messages)
-        room = self._engine.max_context_tokens - len(context)
+        room = self._max_context_tokens - len(context)
         if room < 1:
-            raise ConfigError(
-                f"the prompt has {len(context)} tokens; the context holds {self._engine.max_context_tokens}.", "Shorten it."
-            )
+            raise ConfigError(f"the prompt has {len(context)} tokens; the context holds {self._max_context_tokens}.", "Shorten it.")
         params = [self._params(max_new_tokens, temperature, seed + index) for index in range(n)]
         return [self.tokenizer.decode_text(tokens).strip() for tokens in self._generate(context, params, min(room, max_new_tokens))]
 
@@ -98,10 +96,10 @@ def open_policy(directory: RunDirectory, task: str, step: int | None = None) -> 
     store = AdapterStore(lambda wanted: load_adapter(wanted, decoder), window=1)
     rows = settings.engine.max_rows
     engine = Engine(
-        decoder, store, "", max_rows=rows, slot_tokens=max(settings.engine.slot_tokens, context), pool_tokens=settings.engine.pool_tokens,
+        decoder, store, "", max_rows=rows, slot_tokens=settings.engine.slot_tokens, pool_tokens=settings.engine.pool_tokens,
         max_context_tokens=context, sampler=Sampler(), decode=tokenizer.decode,
     )  # fmt: skip
-    return Policy(engine, tokenizer, ref)
+    return Policy(engine, tokenizer, ref, context)
 
 
 def export_policy(directory: RunDirectory, task: str, *, step: int | None = None, merged: bool = False, to: Path) -> Path:

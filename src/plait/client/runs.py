@@ -1,7 +1,7 @@
 """One run in this process: everything around the driver, from the lock to the report."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
 from plait.client.reports import write_run_report
@@ -10,13 +10,14 @@ from plait.config.run import RunSettings
 from plait.environments.pool import EnvironmentPool
 from plait.models.catalogue import find
 from plait.models.tokenizer import Tokenizer
-from plait.observe.events import AnyEvent, EvaluationDone
+from plait.observe.events import AnyEvent, EvaluationDone, StepCommitted
 from plait.observe.live import LiveView
 from plait.observe.log import EventLog, read_latest_events
 from plait.observe.trackers import make_followers
-from plait.state.recovery import clean_up, plan_recovery
+from plait.state.recovery import TaskRecovery, clean_up, plan_recovery
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import Listener, RunDriver
+from plait.tasks.past_run import past_run
 from plait.types.errors import ConfigError
 
 TRACKING_FOLDER = "tracking"
@@ -27,18 +28,16 @@ def run_file(settings: RunSettings, directory: RunDirectory, *, resume: bool = F
     with ExitStack() as stack:
         stack.enter_context(directory.lock())
         log = stack.enter_context(EventLog(directory.events))
-        history = _recover(settings, directory, log) if resume else []
+        history = recover(settings, directory, log) if resume else []
         listeners: list[Listener] = []
         if show_progress:
             listeners.append(stack.enter_context(LiveView(history=history)).on_event)
         for follower in make_followers(settings.tracking, directory.path / TRACKING_FOLDER, log.append, lambda: list(history)):
             stack.callback(follower.close)
             listeners.append(follower.on_event)
-        try:
-            return asyncio.run(drive(settings, directory, log, listeners, history))
-        finally:
-            log.sync()
-            write_run_report(directory)
+        status = asyncio.run(drive(settings, directory, log, listeners, history))
+    write_run_report(directory)
+    return status
 
 
 async def drive(
@@ -59,7 +58,7 @@ async def drive(
     by_task = {task.name: task.environment for task in settings.tasks}
     environments = await EnvironmentPool.start(by_task, settings.workers.environment_processes)
     try:
-        driver = RunDriver(settings, directory, str(model_path), tokenizer, environments, log, past_evaluations(history))
+        driver = RunDriver(settings, directory, str(model_path), tokenizer, environments, log, past_run(history))
         driver.listeners += listeners
         if on_start is not None:
             on_start(driver)
@@ -68,16 +67,7 @@ async def drive(
         await environments.close()
 
 
-def past_evaluations(history: Iterable[AnyEvent]) -> dict[str, dict[int, float]]:
-    """Held-out accuracy by task and version, so that a resumed run asks nothing twice."""
-    found: dict[str, dict[int, float]] = {}
-    for event in history:
-        if isinstance(event, EvaluationDone):
-            found.setdefault(event.task, {})[event.version] = event.accuracy
-    return found
-
-
-def _recover(settings: RunSettings, directory: RunDirectory, log: EventLog) -> list[AnyEvent]:
+def recover(settings: RunSettings, directory: RunDirectory, log: EventLog) -> list[AnyEvent]:
     """Bring the log up to the records; the events of the run so far."""
     names = [task.name for task in settings.tasks]
     clean_up(directory, names)
@@ -89,6 +79,9 @@ def _recover(settings: RunSettings, directory: RunDirectory, log: EventLog) -> l
     return [event for event in read_latest_events(directory.events) if not _is_void(event, recoveries)]
 
 
-def _is_void(event: AnyEvent, recoveries: dict) -> bool:  # type: ignore[type-arg]
-    """An evaluation of a version whose record is lost is done again with its step."""
-    return isinstance(event, EvaluationDone) and event.task in recoveries and event.version > recoveries[event.task].version
+def _is_void(event: AnyEvent, recoveries: Mapping[str, TaskRecovery]) -> bool:
+    """A step whose record is lost is done again, and so is the evaluation of its version."""
+    match event:
+        case StepCommitted(task=task, step=version) | EvaluationDone(task=task, version=version):
+            return task in recoveries and version > recoveries[task].version
+    return False

@@ -41,8 +41,9 @@ class BusyMeter:
     def _takes(self, span: Busy, piece: Busy) -> bool:
         if piece.start_s - span.end_s > MAX_GAP_S:
             return False
-        is_same = piece.task == span.task and not self._is_mixed
-        return is_same or max(_length_s(piece), _length_s(span)) < MIN_SPAN_S
+        if piece.task == span.task and not self._is_mixed:
+            return True
+        return _length_s(piece) < MIN_SPAN_S and (self._is_mixed or _length_s(span) < MIN_SPAN_S)
 
     def _joined(self, span: Busy, piece: Busy) -> Busy:
         self._is_mixed = self._is_mixed or piece.task != span.task

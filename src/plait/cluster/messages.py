@@ -60,6 +60,8 @@ class Update(msgspec.Struct, frozen=True, tag="update"):
     data_cursor: int
     event: StepCommitted
     """What the controller knows of the step; the worker fills in the rest."""
+    ready_s: float
+    """When the batch was complete."""
     protected_steps: tuple[int, ...] = ()
 
 

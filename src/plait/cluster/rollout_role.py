@@ -53,10 +53,10 @@ class RolloutRole:
         return not self.engine.is_idle
 
     def work(self) -> tuple[list[ChunkResult], int, int]:
-        """One engine step: results, tokens computed, rows decoded."""
-        before = self.engine.num_computed_tokens
+        """One engine step: results, tokens decoded, rows decoded."""
+        before = self.engine.num_decoded_tokens
         results = self.engine.step()
-        return results, self.engine.num_computed_tokens - before, self.engine.num_decoded_rows
+        return results, self.engine.num_decoded_tokens - before, self.engine.num_decoded_rows
 
 
 def load_adapter(ref: AdapterRef, decoder: Decoder) -> FusedAdapter:

@@ -23,6 +23,7 @@ from plait.observe.events import StepCommitted
 from plait.state.records import latest_record, read_adapter, read_optimizer, step_folder, write_record
 from plait.state.retention import thin_records
 from plait.state.step_record import StepRecord
+from plait.state.writer_lock import WriterLock
 from plait.training.slices import SliceQueue
 from plait.training.trainer import AdapterTrainer
 from plait.training.training_pass import PassResult, PassSettings, TrainingPass
@@ -42,6 +43,7 @@ class _OpenTask:
     lora: LoraConfig
     trainer: AdapterTrainer
     record: StepRecord
+    lock: WriterLock
 
     @property
     def ref(self) -> AdapterRef:
@@ -114,12 +116,14 @@ class TrainRole:
         settings = TaskSettings.model_validate_json(message.settings_json)
         folder = Path(message.steps_folder)
         lora = LoraConfig(settings.lora.rank, settings.lora.alpha, settings.lora.target_modules, settings.lora.seed)
+        self._close(settings.name)
+        lock = WriterLock(folder)
         latest = latest_record(folder)
         record = latest.record or self._first_record(folder, settings, lora)
         tensors, optimizer = self._read(folder, record, lora)
         trainer = AdapterTrainer(self.decoder, lora, tensors, self.passes)
         trainer.load_state(tensors, optimizer)
-        opened = _OpenTask(message.tenant, settings, folder, message.keep_every_steps, lora, trainer, record)
+        opened = _OpenTask(message.tenant, settings, folder, message.keep_every_steps, lora, trainer, record, lock)
         self.tasks[settings.name] = opened
         return TaskOpened(settings.name, opened.ref, record.data_cursor, record.event, latest.damage)
 
@@ -139,7 +143,8 @@ class TrainRole:
     def _close(self, task: str) -> None:
         if task in self.jobs:
             self._drop(task)
-        self.tasks.pop(task, None)
+        if task in self.tasks:
+            self.tasks.pop(task).lock.release()
 
     # ---- updating
 
@@ -185,6 +190,7 @@ def _complete_event(job: _Job, result: PassResult, grad_norm: float) -> StepComm
     return msgspec.structs.replace(
         job.message.event,
         time_s=now,
+        queued_s=job.start_s - job.message.ready_s,
         training_s=now - job.start_s,
         loss=metrics.get("loss", 0.0),
         grad_norm=grad_norm,

@@ -38,6 +38,11 @@ def parse_settings(text: str, folder: Path, source: str = "settings") -> RunSett
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source} is not TOML: {error}.", "See toml.io, and `plait run --example`.") from error
+    return make_settings(data, folder, source)
+
+
+def make_settings(data: Mapping[str, Any], folder: Path, source: str = "settings") -> RunSettings:
+    """The same from plain values."""
     settings = validate(data, source)
     resolved, problems = resolve_paths(settings, folder)
     _raise_problems([*problems, *check_settings(settings)], source)

@@ -1,6 +1,7 @@
 """Which adapter versions are in memory.
 
-- A version is immutable and named by its policy; registered (somebody can read its file) and resident are different states.
+- A version is immutable; registered (somebody can read its file) and resident are different states, and what is resident never
+  changes what a request gets.
 - A miss loads it; nothing is ever "not found" because it was evicted.
 - A version with references is never evicted; the last `window` versions without any are kept.
 - Rows hold the adapter object itself, so no table of slots can point a row at somebody else's weights.
@@ -15,44 +16,49 @@ from plait.types.errors import AdapterError
 from plait.types.policy import AdapterRef, PolicyVersion
 
 Loader = Callable[[AdapterRef], FusedAdapter]
+Name = tuple[PolicyVersion, str]
+"""Version and digest: the same version with other weights (a task deleted and made anew) is another adapter."""
 
 
 @dataclass(slots=True)
 class _Resident:
     adapter: FusedAdapter
-    digest: str
     references: int = 0
 
 
 class AdapterStore:
+    """`load` reads a version's file; it may raise PlaitError, OSError or ValueError."""
+
     def __init__(self, load: Loader, window: int) -> None:
         self._load, self.window = load, window
-        self._resident: OrderedDict[PolicyVersion, _Resident] = OrderedDict()
+        self._resident: OrderedDict[Name, _Resident] = OrderedDict()
         self.num_loads = 0
 
     def acquire(self, ref: AdapterRef) -> FusedAdapter:
-        """The adapter, loaded if need be, with one more reference."""
-        entry = self._resident.get(ref.policy)
-        if entry is not None and entry.digest != ref.digest:
-            raise AdapterError(
-                f"adapter {ref.policy} is announced with digest {ref.digest!r} but is in memory with {entry.digest!r}.",
-                "Versions are immutable: publish changed weights under a new version.",
-            )
+        """The adapter, loaded if need be, with one more reference. Raises PlaitError if its file does not serve."""
+        name = (ref.policy, ref.digest)
+        entry = self._resident.get(name)
         if entry is None:
-            self.num_loads += 1
-            entry = self._resident[ref.policy] = _Resident(self._load(ref), ref.digest)
+            entry = self._resident[name] = _Resident(self._read(ref))
         entry.references += 1
-        self._resident.move_to_end(ref.policy)
+        self._resident.move_to_end(name)
         return entry.adapter
 
-    def release(self, policy: PolicyVersion) -> None:
-        self._resident[policy].references -= 1
+    def _read(self, ref: AdapterRef) -> FusedAdapter:
+        self.num_loads += 1
+        try:
+            return self._load(ref)
+        except (OSError, ValueError) as error:
+            raise AdapterError(f"adapter {ref.policy} at {ref.path!r} cannot be read: {error}.", "Publish it again.") from error
+
+    def release(self, ref: AdapterRef) -> None:
+        self._resident[ref.policy, ref.digest].references -= 1
         self._evict()
 
     def _evict(self) -> None:
-        idle = [policy for policy, entry in self._resident.items() if not entry.references]
-        for policy in idle[: max(0, len(idle) - self.window)]:
-            del self._resident[policy]
+        idle = [name for name, entry in self._resident.items() if not entry.references]
+        for name in idle[: max(0, len(idle) - self.window)]:
+            del self._resident[name]
 
     @property
     def num_references(self) -> int:
@@ -60,4 +66,4 @@ class AdapterStore:
 
     @property
     def resident(self) -> tuple[PolicyVersion, ...]:
-        return tuple(self._resident)
+        return tuple(policy for policy, _ in self._resident)

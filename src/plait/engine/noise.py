@@ -25,8 +25,11 @@ def counter_bits(seeds_R: NDArray[np.uint64], positions_R: NDArray[np.uint64]) -
 
 
 def uniform(seeds_R: NDArray[np.uint64], positions_R: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Uniform in (0, 1), 53 bits, for each (seed, position)."""
-    return ((counter_bits(seeds_R, positions_R) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    """Uniform in (0, 1), both ends excluded, for each (seed, position).
+
+    52 bits: the middles of so many intervals are all exact in float64; with 53 the last would round to 1.
+    """
+    return ((counter_bits(seeds_R, positions_R) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 def gumbel(seed: int, position: int, num_values: int) -> NDArray[np.float32]:

@@ -1,72 +1,55 @@
-"""Computing what the cache lacks of some contexts, straight into the block pool."""
+"""Computing what the cache lacks of some contexts, a bounded number of tokens at a time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from plait.engine.cache import BlockStorage, CacheAttention
+from plait.engine.attention import PrefillAttention, Span
+from plait.engine.row import Row
 from plait.kv.keys import Key
-from plait.kv.pool import BlockPool, Match
-from plait.models.attention import causal_mask
 from plait.models.decoder import Decoder, LoraDelta
-from plait.types.chunks import Chunk
-
-KEY_STEP = 32
-"""Attention runs over a number of keys that is a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillJob:
-    """`tokens` are to be in the cache, for `chunk` and its like; `match` tells which are."""
+class PrefillPlan:
+    """What to compute now, and which rows (`followers`) wait for the row that computes the same context."""
 
-    root: Key
-    tokens: tuple[int, ...]
-    match: Match
-    chunk: Chunk
+    spans: tuple[Span, ...]
+    followers: tuple[tuple[int, int], ...]
+    """(follower, leader)"""
 
     @property
-    def num_new_tokens(self) -> int:
-        return len(self.tokens) - self.match.num_tokens
+    def num_tokens(self) -> int:
+        return sum(span.count for span in self.spans)
 
 
-def round_up(value: int, step: int) -> int:
-    return -(-value // step) * step
+def plan_prefill(rows: Sequence[Row], max_tokens: int) -> PrefillPlan:
+    """The next tokens of rows that lack some, first come first served, up to `max_tokens` in all. Pure.
+
+    Of rows with one context under one policy only the first computes.
+    """
+    leaders: dict[tuple[Key, tuple[int, ...]], int] = {}
+    spans: list[Span] = []
+    followers: list[tuple[int, int]] = []
+    lacking = [(row.number, index) for index, row in enumerate(rows) if not row.is_ready]
+    for _, index in sorted(lacking):
+        row = rows[index]
+        leader = leaders.setdefault((row.root, row.chunk.context_tokens), index)
+        count = min(len(row.tokens) - 1 - row.num_computed, max_tokens)
+        if leader != index:
+            followers.append((index, leader))
+        elif count > 0:
+            spans.append(Span(index, row.num_computed, count))
+            max_tokens -= count
+    spans.sort(key=lambda span: rows[span.row].chunk.policy)  # tokens of one adapter lie side by side
+    return PrefillPlan(tuple(spans), tuple(followers))
 
 
-class Prefiller:
-    """Runs jobs as one batch: rows are the new tokens of all jobs, without padding in the linear layers."""
-
-    def __init__(self, decoder: Decoder, pool: BlockPool, storage: BlockStorage) -> None:
-        self.decoder, self.pool, self.storage = decoder, pool, storage
-
-    def run(self, jobs: Sequence[PrefillJob], lora: LoraDelta | None) -> None:
-        """`lora` is mixed for the new tokens in job order."""
-        config = self.decoder.config
-        num_keys = round_up(max(len(job.tokens) for job in jobs), KEY_STEP)
-        shape = (config.num_layers, len(jobs), 2 * config.num_kv_heads, num_keys, config.head_dim)
-        data = torch.zeros(shape, dtype=self.decoder.dtype, device=self.decoder.device)
-        for row, job in enumerate(jobs):
-            self.storage.load(job.match.pieces, data[:, row])
-        self._forward(jobs, data, lora)
-        for row, job in enumerate(jobs):
-            pieces, _ = self.pool.store(job.root, job.tokens)
-            self.storage.save(pieces, data[:, row])
-
-    def _forward(self, jobs: Sequence[PrefillJob], data: Tensor, lora: LoraDelta | None) -> None:
-        config, device = self.decoder.config, data.device
-        length = max(job.num_new_tokens for job in jobs)
-        tokens, rows, positions, valid = [], [], [], []
-        padded = torch.zeros(len(jobs), length, dtype=torch.long, device=device)
-        for row, job in enumerate(jobs):
-            start, count = job.match.num_tokens, job.num_new_tokens
-            tokens += job.tokens[start:]
-            rows += [row] * count
-            positions += range(start, len(job.tokens))
-            valid += range(row * length, row * length + count)
-            padded[row, :count] = torch.arange(start, len(job.tokens), device=device)
-        mask = causal_mask(padded, data.shape[3], config.num_heads // config.num_kv_heads, self.decoder.dtype)
-        tokens_R, rows_R, positions_R, valid_R = (torch.tensor(v, device=device) for v in (tokens, rows, positions, valid))
-        attention = CacheAttention(data, rows_R, positions_R, mask, len(jobs), length, valid_R)
-        self.decoder.forward(tokens_R, positions_R, attention, lora)
+def prefill(decoder: Decoder, data: Tensor, rows: Sequence[Row], spans: Sequence[Span], lora: LoraDelta | None) -> None:
+    """Fill slots for the spans; `lora` is mixed for their tokens in order."""
+    config = decoder.config
+    tokens = [token for span in spans for token in rows[span.row].tokens[span.start : span.end]]
+    attention = PrefillAttention(data, spans, config.num_heads // config.num_kv_heads)
+    tokens_R = attention.positions_R.new_tensor(tokens)
+    decoder.forward(tokens_R, attention.positions_R, attention, lora)

@@ -1,4 +1,4 @@
-"""One generation while it is being decoded."""
+"""One generation while it is being computed."""
 
 from dataclasses import dataclass, field
 
@@ -9,30 +9,40 @@ from plait.types.chunks import Chunk, ChunkResult
 from plait.types.sampling import StopReason
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
-    """`tokens` is the whole context and grows; all but the last are in the slot."""
+    """`tokens` is the whole context and grows; the slot holds the first `num_computed` of them.
 
+    A row is ready to draw when all but its last token are in the slot.
+    """
+
+    number: int
+    """Rows are numbered as they start."""
     chunk: Chunk
     adapter: FusedAdapter | None
     root: Key
     rule: StopRule
-    cached_tokens: int
+    longest_tokens: int
+    """Length of `tokens` when the chunk ends, at most."""
     tokens: list[int]
+    num_computed: int = 0
+    cached_tokens: int = 0
+    stored_end: Key | None = None
+    """The last block of what an earlier chunk of this generation stored, if it was found."""
     logprobs: list[float] = field(default_factory=list)
 
     @property
-    def position(self) -> int:
-        """Absolute position of the next token to be computed."""
-        return len(self.tokens) - 1
+    def is_ready(self) -> bool:
+        return self.num_computed == len(self.tokens) - 1
 
     @property
-    def longest_tokens(self) -> int:
-        """Tokens the slot holds at most when the chunk ends."""
-        return len(self.chunk.context_tokens) + self.chunk.budget_tokens
+    def prompt_tokens(self) -> int:
+        """Tokens before the first that was drawn for this generation, in this chunk or an earlier one."""
+        return len(self.chunk.context_tokens) - self.chunk.generated_tokens
 
     def append(self, token: int, logprob: float) -> StopReason | None:
         """Take the drawn token; the reason if the chunk ends with it."""
+        self.num_computed += 1
         self.tokens.append(token)
         self.logprobs.append(logprob)
         reason = self.rule.after(token, len(self.tokens))

@@ -21,6 +21,8 @@ BLOCK_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class Draw:
+    """A log-probability that is not finite means that the row's logits were not."""
+
     tokens_R: list[int]
     logprobs_R: list[float]
 
@@ -32,7 +34,10 @@ class Sampler:
         self.use_gumbel = use_gumbel
 
     def draw(self, logits_RV: Tensor, params_R: Sequence[SamplingParams], positions_R: Sequence[int]) -> Draw:
-        """Tokens and their log-probabilities under the distribution drawn from (greedy: at temperature 1)."""
+        """Tokens and their log-probabilities under the distribution drawn from (greedy: at temperature 1).
+
+        `positions_R` are the absolute positions of the tokens drawn.
+        """
         temperatures = [p.temperature if p.temperature > 0 else 1.0 for p in params_R]
         temperature_R1 = torch.tensor(temperatures, dtype=torch.float32, device=logits_RV.device)[:, None]
         logprobs_RV = scaled_logprobs(logits_RV, temperature_R1)
@@ -44,19 +49,24 @@ class Sampler:
         return Draw(tokens_R.tolist(), chosen.tolist())
 
     def _choose(self, logprobs_RV: Tensor, params_R: Sequence[SamplingParams], positions_R: Sequence[int]) -> Tensor:
-        if all(p.temperature == 0 for p in params_R):
+        is_greedy = [p.temperature == 0 for p in params_R]
+        if all(is_greedy):
             return logprobs_RV.argmax(dim=-1)
         if self.use_gumbel:
-            tokens = _gumbel_argmax(logprobs_RV, params_R, positions_R)
+            tokens_R = gumbel_argmax(logprobs_RV, params_R, positions_R)
         else:
-            seeds = np.array([p.seed for p in params_R], np.uint64)
-            tokens = inverse_distribution(logprobs_RV.exp(), uniform(seeds, np.array(positions_R, np.uint64)))
-        greedy = torch.tensor([p.temperature == 0 for p in params_R], device=logprobs_RV.device)
-        return torch.where(greedy, logprobs_RV.argmax(dim=-1), tokens) if bool(greedy.any()) else tokens
+            seeds_R = np.array([p.seed for p in params_R], np.uint64)
+            tokens_R = inverse_distribution(logprobs_RV.exp(), uniform(seeds_R, np.array(positions_R, np.uint64)))
+        if any(is_greedy):
+            tokens_R = torch.where(torch.tensor(is_greedy, device=tokens_R.device), logprobs_RV.argmax(dim=-1), tokens_R)
+        return tokens_R
 
 
 def inverse_distribution(probabilities_RV: Tensor, uniform_R: np.ndarray) -> Tensor:
-    """The token whose share of the cumulated probabilities holds u; never one of probability zero."""
+    """The token whose share of the cumulated probabilities holds u, which lies in (0, 1).
+
+    Never one of probability zero: the first sum above u x total rises there. Probabilities need not sum to one.
+    """
     num_rows, vocabulary = probabilities_RV.shape
     missing = -vocabulary % BLOCK_TOKENS
     if missing:
@@ -68,11 +78,14 @@ def inverse_distribution(probabilities_RV: Tensor, uniform_R: np.ndarray) -> Ten
     before = torch.where(block > 0, block_ends.gather(1, (block - 1).clamp(min=0)), 0.0)
     inside = blocks[torch.arange(num_rows, device=block.device), block[:, 0]]
     token = torch.searchsorted(inside.double().cumsum(dim=-1), target - before, right=True)
+    # A block's sum is rounded otherwise than its running sum, which may end a little below the target.
     last_possible = BLOCK_TOKENS - 1 - (inside > 0).flip(-1).int().argmax(dim=-1, keepdim=True)
-    return (block * BLOCK_TOKENS + torch.minimum(token, last_possible))[:, 0]
+    # The last bound is for rows that are not numbers; their log-probability tells.
+    return (block * BLOCK_TOKENS + torch.minimum(token, last_possible))[:, 0].clamp(max=vocabulary - 1)
 
 
-def _gumbel_argmax(logprobs_RV: Tensor, params_R: Sequence[SamplingParams], positions_R: Sequence[int]) -> Tensor:
+def gumbel_argmax(logprobs_RV: Tensor, params_R: Sequence[SamplingParams], positions_R: Sequence[int]) -> Tensor:
+    """The argmax of log-probabilities plus Gumbel noise is a draw from the distribution (Maddison et al., arXiv 1411.0030)."""
     vocabulary = logprobs_RV.shape[1]
     noise = np.stack([gumbel(p.seed, position, vocabulary) for p, position in zip(params_R, positions_R, strict=True)])
     return (logprobs_RV + torch.from_numpy(noise).to(logprobs_RV.device)).argmax(dim=-1)
@@ -86,7 +99,7 @@ def truncate(logprobs_V: Tensor, top_p: float, top_k: int) -> Tensor:
     if top_k > 0:
         keep[top_k:] = False
     if top_p < 1:
-        mass = torch.where(keep, ranked.exp(), 0.0)
+        mass = torch.where(keep, ranked.double().exp(), 0.0)
         mass = mass / mass.sum()
         keep &= mass.cumsum(0) - mass < top_p
     ranked = ranked.masked_fill(~keep, float("-inf"))

@@ -1,29 +1,33 @@
 """Many adapters of any ranks and target modules in one batch.
 
-Each adapter is fused once to the decoder's sites. For a batch, either all A are stacked, one product is masked row by row and
-one product with all B follows ("concat"), or rows are taken adapter by adapter ("segments"). Both give a row the same bits,
-and the same as the adapter alone: zeros add nothing, and blocks start at multiples of `RANK_MULTIPLE`.
+Each adapter is fused once to the decoder's sites. In a batch, adapters with a few rows each are multiplied together, their rows
+padded to one number ("batched"); an adapter with many more rows than the others is taken alone ("segments"). Both give a row the
+same bits, and the same as the adapter alone (`SingleLora`, the trainer's form): padding adds rows, columns and trailing zeros,
+none of which `models.kernels.grouped_product` lets into a row's sums.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.models.decoder import SITE_MODULES, UNEMBED
-from plait.models.kernels import linear_rows
+from plait.lora.site import FusedSite, add_delta, add_delta_
+from plait.lora.stack import SiteStack, StackedAdapters
+from plait.models.decoder import SITE_MODULES, UNEMBED, LoraDelta
+from plait.models.kernels import grouped_product
 from plait.types.lora import LoraConfig
 from plait.types.model import ModelConfig
 
 RANK_MULTIPLE = 16
-"""Ranks are padded with zeros to this, so that vector lanes meet the same numbers alone and in a mix."""
+"""Ranks are padded with zeros to this, so that vector lanes are full."""
 
-MAX_CONCAT_ADAPTERS = 8
-"""With more adapters than this the masked products cost more than going adapter by adapter."""
+SEGMENT_COST_ROWS = 18
+"""Taking an adapter alone costs as much as so many more rows in a padded product (SmolLM2, rank 16, one thread)."""
 
-FusedSite = tuple[Tensor, Tensor]
-"""A [n * rank, in] and B [out, n * rank] with the scaling inside B, for the n target modules of a site."""
+MIN_GROUP_ROWS = 2
+"""A product of a single row takes other kernels, with other rounding."""
 
 
 class FusedAdapter:
@@ -32,14 +36,13 @@ class FusedAdapter:
     def __init__(self, config: LoraConfig, tensors: Mapping[str, Tensor], model: ModelConfig, dtype: torch.dtype) -> None:
         self.sites: dict[tuple[str, int], FusedSite] = {}
         for site, modules in SITE_MODULES.items():
-            for layer in range(1 if site == UNEMBED else model.num_layers):
-                fused = _fuse(config, tensors, model, site, modules, layer)
-                if fused is not None:
-                    self.sites[site, layer] = (fused[0].to(dtype), fused[1].to(dtype))
+            if set(modules) & set(config.target_modules):
+                for layer in range(1 if site == UNEMBED else model.num_layers):
+                    self.sites[site, layer] = _fuse(config, tensors, model, modules, layer, dtype)
 
     @property
     def num_bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for pair in self.sites.values() for t in pair)
+        return sum(site.num_bytes for site in self.sites.values())
 
 
 def module_output_sizes(model: ModelConfig) -> dict[str, int]:
@@ -52,24 +55,16 @@ def module_output_sizes(model: ModelConfig) -> dict[str, int]:
 
 
 def _fuse(
-    config: LoraConfig, tensors: Mapping[str, Tensor], model: ModelConfig, site: str, modules: Sequence[str], layer: int
-) -> FusedSite | None:
-    sizes = module_output_sizes(model)
-    padding = -config.rank % RANK_MULTIPLE
-    a_parts, b_parts, above, total = [], [], 0, sum(sizes[m] for m in modules)
-    for module in modules:
-        prefix = "lm_head" if site == UNEMBED else f"layers.{layer}.{module}"
-        if module in config.target_modules:
-            a_parts.append(F.pad(tensors[prefix + ".A"], (0, 0, 0, padding)))
-            b = tensors[prefix + ".B"] * config.scaling
-            b_parts.append(F.pad(b, (0, padding, above, total - above - sizes[module])))
-        above += sizes[module]
-    return (torch.cat(a_parts), torch.cat(b_parts, dim=1)) if a_parts else None
-
-
-def add_delta(x_RI: Tensor, y_RO: Tensor, fused: FusedSite) -> Tensor:
-    """y + B A x for rows of one adapter."""
-    return y_RO + linear_rows(linear_rows(x_RI, fused[0]), fused[1])
+    config: LoraConfig, tensors: Mapping[str, Tensor], model: ModelConfig, modules: Sequence[str], layer: int, dtype: torch.dtype
+) -> FusedSite:
+    sizes, padding = module_output_sizes(model), -config.rank % RANK_MULTIPLE
+    targets = [place for place, module in enumerate(modules) if module in config.target_modules]
+    a_parts, b_parts = [], []
+    for place in targets:
+        prefix = modules[place] if modules[place] == "lm_head" else f"layers.{layer}.{modules[place]}"
+        a_parts.append(F.pad(tensors[prefix + ".A"].T, (0, padding)))
+        b_parts.append(F.pad((tensors[prefix + ".B"] * config.scaling).T, (0, 0, 0, padding)).to(dtype).contiguous())
+    return FusedSite(torch.cat(a_parts, dim=1).to(dtype), tuple(b_parts), tuple(targets), tuple(sizes[m] for m in modules))
 
 
 class SingleLora:
@@ -80,57 +75,112 @@ class SingleLora:
 
     def __call__(self, site: str, layer: int, x_RI: Tensor, y_RO: Tensor) -> Tensor:
         fused = self.adapter.sites.get((site, layer))
-        return y_RO if fused is None else add_delta(x_RI, y_RO, fused)
-
-
-class StackedAdapters:
-    """The A and B of a fixed list of adapters side by side, made once for as long as the list stays the same."""
-
-    def __init__(self, adapters: Sequence[FusedAdapter]) -> None:
-        self.adapters = tuple(adapters)
-        keys = {key: None for adapter in adapters for key in adapter.sites}
-        self.sites: dict[tuple[str, int], FusedSite] = {}
-        self.owners: dict[str, Tensor] = {}
-        for site, layer in keys:
-            pairs = [(i, a.sites[site, layer]) for i, a in enumerate(self.adapters) if (site, layer) in a.sites]
-            self.sites[site, layer] = (torch.cat([p[0] for _, p in pairs]), torch.cat([p[1] for _, p in pairs], dim=1))
-            self.owners[site] = torch.cat([torch.full((p[0].shape[0],), i) for i, p in pairs])
-
-
-class ConcatLora:
-    """Masked stacked products for a batch whose row r belongs to adapter `adapter_R[r]` (-1: the base alone)."""
-
-    def __init__(self, stacked: StackedAdapters, adapter_R: Tensor, dtype: torch.dtype) -> None:
-        self.stacked = stacked
-        device = adapter_R.device
-        self.masks = {s: (owner.to(device)[None] == adapter_R[:, None]).to(dtype) for s, owner in stacked.owners.items()}
-
-    def __call__(self, site: str, layer: int, x_RI: Tensor, y_RO: Tensor) -> Tensor:
-        fused = self.stacked.sites.get((site, layer))
         if fused is None:
             return y_RO
-        return y_RO + linear_rows(linear_rows(x_RI, fused[0]) * self.masks[site], fused[1])
+        return add_delta(x_RI, y_RO, fused) if torch.is_grad_enabled() else add_delta_(x_RI, y_RO, fused)
 
 
 class SegmentLora:
-    """Rows taken adapter by adapter, in any order."""
+    """Rows taken adapter by adapter, in any order; `adapter_R[r]` is row r's adapter (-1: the base alone). Inference only."""
 
     def __init__(self, adapters: Sequence[FusedAdapter], adapter_R: Tensor) -> None:
         indices = [(adapter_R == i).nonzero()[:, 0] for i in range(len(adapters))]
-        self.segments = [(adapter, rows) for adapter, rows in zip(adapters, indices, strict=True) if len(rows)]
+        self.segments = [(adapter, _as_slice(rows)) for adapter, rows in zip(adapters, indices, strict=True) if len(rows)]
 
     def __call__(self, site: str, layer: int, x_RI: Tensor, y_RO: Tensor) -> Tensor:
         for adapter, rows in self.segments:
             fused = adapter.sites.get((site, layer))
-            if fused is not None:
-                y_RO = y_RO.index_copy(0, rows, add_delta(x_RI[rows], y_RO[rows], fused))
+            if fused is None:
+                continue
+            part = add_delta_(x_RI[rows], y_RO[rows], fused)
+            if isinstance(rows, Tensor):
+                y_RO.index_copy_(0, rows, part)
         return y_RO
 
 
-def mix_adapters(stacked: StackedAdapters, adapter_R: Tensor, dtype: torch.dtype) -> ConcatLora | SegmentLora | None:
-    """The cheaper of the two forms for this batch; None if no row has an adapter."""
-    if not stacked.adapters:
+def _as_slice(rows_R: Tensor) -> slice | Tensor:
+    """A slice where rows have no holes: it copies nothing."""
+    first, last = int(rows_R[0]), int(rows_R[-1])
+    return slice(first, last + 1) if last - first == len(rows_R) - 1 else rows_R
+
+
+class BatchedLora:
+    """Rows of a few adapters multiplied together, for a batch whose row r belongs to adapter `adapter_R[r]` of the stack (-1: the
+    base alone). Adapters with many rows are taken alone. Inference only."""
+
+    def __init__(self, stacked: StackedAdapters, adapter_R: Tensor, dtype: object = None) -> None:
+        self.stacked = stacked
+        owners = adapter_R.tolist()
+        counts = Counter(owner for owner in owners if owner >= 0)
+        alone = taken_alone(counts, len(stacked.adapters))
+        self.segments = SegmentLora(stacked.adapters, torch.tensor([o if o in alone else -1 for o in owners], device=adapter_R.device))
+        together = [-1 if owner in alone else owner for owner in owners]
+        self.plans = {site: _Plan(stack, together, adapter_R.device) for site, stack in stacked.sites.items()}
+
+    def __call__(self, site: str, layer: int, x_RI: Tensor, y_RO: Tensor) -> Tensor:
+        plan = self.plans.get(site)
+        if plan is not None and plan.num_rows:
+            plan.add(x_RI, y_RO, *self.stacked.weights[site, layer])
+        return self.segments(site, layer, x_RI, y_RO)
+
+
+def taken_alone(counts: Mapping[int, int], num_stacked: int) -> set[int]:
+    """The adapters that cost less alone than in a product padded to their number of rows. Pure."""
+    by_count = sorted(counts, key=lambda owner: (-counts[owner], owner))
+    costs = [
+        num_stacked * max(MIN_GROUP_ROWS, counts[owner]) + sum(counts[other] + SEGMENT_COST_ROWS for other in by_count[:index])
+        for index, owner in enumerate(by_count)
+    ]
+    costs.append(sum(counts[owner] + SEGMENT_COST_ROWS for owner in by_count))
+    return set(by_count[: costs.index(min(costs))])
+
+
+class _Plan:
+    """Where rows go and come from at one site: N members, C rows each, M modules, P pieces of the output."""
+
+    def __init__(self, stack: SiteStack, owners: Sequence[int], device: torch.device) -> None:
+        place_of = {member: place for place, member in enumerate(stack.members)}
+        rows = [row for row, owner in enumerate(owners) if owner in place_of]
+        filled: Counter[int] = Counter()
+        places: list[tuple[int, int]] = []
+        for row in rows:
+            member = place_of[owners[row]]
+            places.append((member, filled[member]))
+            filled[member] += 1
+        self.num_rows, self.is_all = len(rows), len(rows) == len(owners)
+        self.shape = n, c = len(stack.members), max([MIN_GROUP_ROWS, *filled.values()])
+        modules, pieces = stack.num_modules, stack.piece_modules
+        gather = [0] * (n * c)  # rows that fill up are computed for nothing
+        for row, (member, index) in zip(rows, places, strict=True):
+            gather[member * c + index] = row
+        pick = [(i * c + j) * modules + module for i in range(n) for module in pieces for j in range(c)]
+        back = [(i * len(pieces) + piece) * c + j for i, j in places for piece in range(len(pieces))]
+        self.rows_R, self.gather_NC, self.pick_NPC, self.back_RP = (
+            torch.tensor(values, device=device, dtype=torch.long) for values in (rows, gather, pick, back)
+        )
+
+    def add(self, x_RI: Tensor, y_RO: Tensor, a_NIJ: Tensor, b_Prw: Tensor) -> None:
+        """Adds each row's share to y, in place."""
+        n, c = self.shape
+        rank, width = b_Prw.shape[1:]
+        h = grouped_product(x_RI.index_select(0, self.gather_NC).view(n, c, -1), a_NIJ)
+        h = h.view(-1, rank).index_select(0, self.pick_NPC).view(-1, c, rank)
+        delta = grouped_product(h, b_Prw).view(-1, width).index_select(0, self.back_RP).view(self.num_rows, -1)
+        if self.is_all:
+            y_RO.add_(delta)
+        else:
+            y_RO.index_add_(0, self.rows_R, delta)
+
+
+def mix_adapters(stacked: StackedAdapters, adapter_R: Tensor) -> LoraDelta | None:
+    """The form for a batch; None if no row has an adapter."""
+    owners = set(adapter_R.tolist())
+    if owners <= {-1}:
         return None
-    if len(stacked.adapters) <= MAX_CONCAT_ADAPTERS:
-        return ConcatLora(stacked, adapter_R, dtype)
-    return SegmentLora(stacked.adapters, adapter_R)
+    if len(owners) == 1:
+        return SingleLora(stacked.adapters[owners.pop()])
+    return BatchedLora(stacked, adapter_R)
+
+
+ConcatLora = BatchedLora
+MAX_CONCAT_ADAPTERS = 1024

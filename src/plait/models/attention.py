@@ -5,6 +5,7 @@ rollout and training share these three unfused operations. Shapes: B sequences, 
 M = G x L folded queries, S keys, D values a head.
 """
 
+from functools import reduce
 from typing import Protocol
 
 import torch
@@ -12,7 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 QUERY_MULTIPLE = 4
-"""In float32, folded queries are padded to a multiple of this."""
+"""In float32, folded queries are padded to a multiple of this; to twice that for heads wider than `NARROW_HEAD`: MKL has kernels of
+other rounding for fewer queries, the more so the wider the head."""
+
+NARROW_HEAD = 64
 
 VALUE_CHUNK = 128
 """In float32, the product with the values is summed over chunks of so many keys."""
@@ -53,24 +57,22 @@ def attend(q_BKMD: Tensor, k_BKSD: Tensor, v_BKSD: Tensor, mask_B1MS: Tensor, sc
     """Softmax attention, [B, K, M, D]. Every key that the mask hides must hold finite values."""
     if q_BKMD.dtype == torch.float32 and q_BKMD.device.type == "cpu":
         return _attend_float32(q_BKMD, k_BKSD, v_BKSD, mask_B1MS, scale)
-    scores = torch.matmul(q_BKMD, k_BKSD.transpose(2, 3)) * scale + mask_B1MS
+    scores = torch.matmul(q_BKMD, k_BKSD.transpose(2, 3)).mul_(scale).add_(mask_B1MS)
     return torch.matmul(torch.softmax(scores.float(), dim=-1).to(q_BKMD.dtype), v_BKSD)
 
 
 def _attend_float32(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> Tensor:
     num_queries, num_keys = q.shape[2], k.shape[2]
-    missing = -num_queries % QUERY_MULTIPLE
-    q = F.pad(q, (0, 0, 0, missing))
-    mask = F.pad(mask, (0, 0, 0, missing)) if mask.shape[2] > 1 else mask
-    weights = torch.softmax(torch.matmul(q, k.transpose(2, 3)) * scale + mask, dim=-1)
+    missing = -num_queries % (QUERY_MULTIPLE if q.shape[3] <= NARROW_HEAD else 2 * QUERY_MULTIPLE)
+    if missing:
+        q = F.pad(q, (0, 0, 0, missing))
+        mask = F.pad(mask, (0, 0, 0, missing)) if mask.shape[2] > 1 else mask
+    weights = torch.softmax(torch.matmul(q, k.transpose(2, 3)).mul_(scale).add_(mask), dim=-1)
     parts = [
         torch.matmul(weights[..., start : start + VALUE_CHUNK], v[:, :, start : start + VALUE_CHUNK])
         for start in range(0, num_keys, VALUE_CHUNK)
     ]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total[:, :, :num_queries]
+    return reduce(torch.add, parts)[:, :, :num_queries]
 
 
 class PaddedAttention:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from plait.models.attention import Attention
-from plait.models.kernels import Linear, can_prepack, make_linear
+from plait.models.kernels import Linear, make_linear, uses_onednn
 from plait.models.rotary import Rotary, rotate
 from plait.types.model import ModelConfig
 
@@ -59,7 +59,7 @@ class Decoder:
         self.config = config
         self.embedding_VE = weights["embed_tokens"]
         self.dtype, self.device = self.embedding_VE.dtype, self.embedding_VE.device
-        prepack = prepack and can_prepack(self.dtype, self.device)
+        prepack = prepack and uses_onednn(self.dtype, self.device)
         self.final_norm = weights["norm"]
         self.layers = [_Layer(weights, index, prepack) for index in range(config.num_layers)]
         self.unembedding = make_linear(weights.get("lm_head", self.embedding_VE), None, prepack)

@@ -1,7 +1,7 @@
 """A self-test of batch invariance: may this machine claim it, for this model and dtype?
 
 Batch invariance means that a row's log-probabilities have the same bits in any batch, at any cache padding, with or without
-prepacked weights, token by token or in one pass. It rests on the math library's kernels, so it is measured, not assumed.
+prepacked weights, token by token or in one pass, whoever else's adapter is in the batch, with one thread or two. It rests on the math library's kernels, so it is measured, not assumed.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from plait.models.attention import PaddedAttention, attend, causal_mask, fold_queries, unfold_queries
 from plait.models.decoder import Decoder
+from plait.models.kernels import grouped_product, small_product
 from plait.models.logprobs import scaled_logprobs
 from plait.types.model import ModelConfig, RopeScaling
 
@@ -50,44 +51,77 @@ class _CachedAttention:
         return unfold_queries(attend(q, keys, values, mask, q.shape[-1] ** -0.5), length)
 
 
-def _full_pass(decoder: Decoder, tokens_T: Tensor) -> Tensor:
+def _full_pass(decoder: Decoder, tokens_T: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden states and log-probabilities of every token."""
     config, length = decoder.config, len(tokens_T)
     attention = PaddedAttention(1, length, config.num_heads // config.num_kv_heads, decoder.dtype, decoder.device)
-    return scaled_logprobs(decoder.logits(decoder.forward(tokens_T, torch.arange(length), attention)), 1.0)
+    hidden_TE = decoder.forward(tokens_T, torch.arange(length), attention)
+    return hidden_TE, scaled_logprobs(decoder.logits(hidden_TE), 1.0)
 
 
-def _decode_pass(decoder: Decoder, tokens_T: Tensor, num_rows: int, num_keys: int, tokens_per_pass: int) -> Tensor:
-    """Feed the same tokens in every row, a few at a time; the log-probabilities of the last row."""
+def _decode_pass(decoder: Decoder, tokens_T: Tensor, num_rows: int, num_keys: int, num_tokens: int) -> tuple[Tensor, Tensor]:
+    """Feed the same tokens in every row, `num_tokens` at a time: the last row's hidden states, and its log-probabilities for the
+    tokens of the last pass."""
     attention = _CachedAttention(decoder.config, num_rows, num_keys, len(decoder.layers), decoder.dtype)
     parts = []
-    for start in range(0, len(tokens_T), tokens_per_pass):
-        positions_L = torch.arange(start, min(start + tokens_per_pass, len(tokens_T)))
+    for positions_L in torch.arange(len(tokens_T)).split(num_tokens):
         attention.positions_BL = positions_L[None].expand(num_rows, -1)
-        tokens_R = tokens_T[positions_L].repeat(num_rows)
-        hidden = decoder.forward(tokens_R, positions_L.repeat(num_rows), attention)
-        parts.append(scaled_logprobs(decoder.logits(hidden), 1.0)[-len(positions_L) :])
-    return torch.cat(parts)
+        hidden_RE = decoder.forward(tokens_T[positions_L].repeat(num_rows), positions_L.repeat(num_rows), attention)
+        parts.append(hidden_RE[-len(positions_L) :])
+    return torch.cat(parts), scaled_logprobs(decoder.logits(hidden_RE), 1.0)[-len(positions_L) :]
+
+
+def _decoding_problem(trainer: Decoder, engine: Decoder, tokens_T: Tensor) -> str:
+    hidden_TE, logprobs_TV = _full_pass(trainer, tokens_T)
+    cases = [(num_rows, CACHE_LENGTHS[index % len(CACHE_LENGTHS)], 1) for index, num_rows in enumerate(BATCH_SIZES)]
+    for num_rows, num_keys, num_tokens in [*cases, (2, 160, 3), (2, 160, 16)]:
+        hidden, logprobs = _decode_pass(engine, tokens_T, num_rows, num_keys, num_tokens)
+        if not (torch.equal(hidden, hidden_TE) and torch.equal(logprobs, logprobs_TV[-len(logprobs) :])):
+            gap = (hidden - hidden_TE).abs().max().item()
+            return (
+                f"{num_rows} rows of {num_tokens} new tokens over {num_keys} cached ones differ from a full pass (hidden states by {gap:.1e})"
+            )
+    return ""
+
+
+def _threads_problem(decoder: Decoder, tokens_T: Tensor) -> str:
+    """Workers are given and lose threads while they run."""
+    num_threads, passes = torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        passes.append(_full_pass(decoder, tokens_T)[1])
+    torch.set_num_threads(num_threads)
+    return "" if torch.equal(*passes) else "one thread and two give different bits"
+
+
+def _adapter_problem(config: ModelConfig, dtype: torch.dtype) -> str:
+    """Whether a row meets an adapter's A and B alone as it does beside others."""
+    generator = torch.Generator().manual_seed(1)
+    rank, width = 16, config.num_kv_heads * config.head_dim
+    for num_inputs, num_outputs in {(config.hidden_size, 3 * rank), (config.intermediate_size, rank), (rank, width)}:
+        x_RI = torch.randn(64, num_inputs, generator=generator).to(dtype)
+        weight_NIO = torch.randn(8, num_inputs, num_outputs, generator=generator).to(dtype)
+        for num_rows in (2, 5, 8):
+            together = grouped_product(x_RI[: 8 * num_rows].view(8, num_rows, num_inputs), weight_NIO)
+            if not torch.equal(together[-1], small_product(x_RI, weight_NIO[-1])[7 * num_rows : 8 * num_rows]):
+                return f"{num_rows} rows of an adapter with {num_inputs} inputs differ in a mix"
+    return ""
 
 
 @torch.inference_mode()
 def self_test(config: ModelConfig, weights: Mapping[str, Tensor]) -> InvarianceReport:
     """Compare every path to the trainer's full pass, bit for bit, on the first layers of the given model."""
-    if weights["embed_tokens"].device.type != "cpu":
+    embedding = weights["embed_tokens"]
+    if embedding.device.type != "cpu":
         return InvarianceReport(False, "only tested on CPU; on an accelerator the engine makes no such claim")
     shallow = msgspec.structs.replace(config, num_layers=min(TEST_LAYERS, config.num_layers))
     trainer, engine = Decoder(shallow, weights), Decoder(shallow, weights, prepack=True)
     tokens_T = torch.randint(0, config.vocab_size, (TEST_TOKENS,), generator=torch.Generator().manual_seed(0))
-    expected = _full_pass(trainer, tokens_T)
-    for index, num_rows in enumerate(BATCH_SIZES):
-        num_keys = CACHE_LENGTHS[index % len(CACHE_LENGTHS)]
-        found = _decode_pass(engine, tokens_T, num_rows, num_keys, tokens_per_pass=1)
-        if not torch.equal(found, expected):
-            gap = (found - expected).abs().max().item()
-            return InvarianceReport(False, f"decoding {num_rows} rows over {num_keys} cached keys differs from a full pass by {gap:.1e}")
-    for tokens_per_pass in (3, 16):
-        if not torch.equal(_decode_pass(engine, tokens_T, 2, 160, tokens_per_pass), expected):
-            return InvarianceReport(False, f"a pass of {tokens_per_pass} tokens differs from a full pass")
-    return InvarianceReport(True, f"decoding at batch {', '.join(map(str, BATCH_SIZES))} equals the trainer's pass bit for bit")
+    problem = (
+        _decoding_problem(trainer, engine, tokens_T) or _threads_problem(trainer, tokens_T) or _adapter_problem(config, embedding.dtype)
+    )
+    batches = ", ".join(map(str, BATCH_SIZES))
+    return InvarianceReport(not problem, problem or f"decoding at batch {batches} equals the trainer's pass bit for bit")
 
 
 def machine_self_test(dtype: torch.dtype) -> InvarianceReport:

@@ -4,6 +4,7 @@ What keeps a row's result the same in any batch on CPU (measured; `models.invari
 - products go through oneDNN where it can be had: its kernels add up a row's terms in one order, however many rows there are,
   and a weight laid out beforehand gives the same bits as one laid out in the call. So the engine may prepack and the trainer
   need not. (MKL, which `F.linear` takes in float32, has other kernels below some 20 rows.)
+- the thin products of adapters go through `torch.bmm` with weights laid out [in, out], in float32 `INPUT_CHUNK` inputs at a time;
 - rows are padded to a multiple of `ROW_MULTIPLE`, so that no call takes the library's path for a few rows;
 - a bias is added after the product, since a fused addition rounds otherwise in bfloat16.
 """
@@ -17,6 +18,9 @@ from torch import Tensor
 
 ROW_MULTIPLE = 4
 """Rows per call are a multiple of this on CPU; fewer rows take other kernels with other rounding."""
+
+INPUT_CHUNK = 256
+"""Terms that MKL is given to add up at a time: with more it splits the sum, otherwise for one thread than for two."""
 
 PACKED_ROWS_HINT = 32
 """Number of rows that oneDNN is told to expect when it lays a weight out."""
@@ -37,7 +41,7 @@ def has_onednn(dtype: torch.dtype) -> bool:
         return False
     x, weight = torch.ones(ROW_MULTIPLE, 16, dtype=dtype), torch.ones(16, 16, dtype=dtype)
     try:
-        return torch.equal(_onednn(x, torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_ROWS_HINT)), x @ weight)
+        return torch.equal(_onednn(x, _lay_out(weight)), x @ weight)
     except (RuntimeError, NotImplementedError):
         return False
 
@@ -46,9 +50,14 @@ def uses_onednn(dtype: torch.dtype, device: torch.device) -> bool:
     return device.type == "cpu" and has_onednn(dtype)
 
 
+def _lay_out(weight_OI: Tensor) -> Tensor:
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI, PACKED_ROWS_HINT)
+    return packed
+
+
 def _onednn(x_RI: Tensor, weight_OI: Tensor) -> Tensor:
     """x W^T; the weight plain or laid out."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x_RI, weight_OI, None, "none", [], "")
+    product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x_RI, weight_OI, None, "none", [], "")
     return product
 
 
@@ -76,11 +85,32 @@ def pad_rows(x_RI: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
 
 
 def linear_rows(x_RI: Tensor, weight_OI: Tensor) -> Tensor:
-    """x W^T with padded rows, differentiable in both. Bits do not depend on the number of rows."""
-    rows, padded = x_RI.shape[0], pad_rows(x_RI)
+    """x W^T, differentiable in both. A row's bits do not depend on the other rows."""
+    padded = pad_rows(x_RI)
     if weight_OI.dtype == torch.float32 and uses_onednn(weight_OI.dtype, weight_OI.device):
-        return _OneDnnProduct.apply(padded, weight_OI)[:rows]  # in bfloat16 F.linear has the same bits, and a derivative
-    return F.linear(padded, weight_OI)[:rows]
+        y_RO = _OneDnnProduct.apply(padded, weight_OI)  # in bfloat16 F.linear has the same bits, and a derivative
+    else:
+        y_RO = F.linear(padded, weight_OI)
+    return y_RO if padded is x_RI else y_RO[: x_RI.shape[0]]
+
+
+def grouped_product(x_NRI: Tensor, weight_NIO: Tensor) -> Tensor:
+    """x W for N weights at once, [N, R, O]; R is 2 or more. A row's bits depend on nothing but the row and its weight."""
+    num_inputs = x_NRI.shape[-1]
+    if num_inputs <= INPUT_CHUNK or x_NRI.dtype != torch.float32 or x_NRI.device.type != "cpu":
+        return torch.bmm(x_NRI, weight_NIO)
+    total = torch.bmm(x_NRI[..., :INPUT_CHUNK], weight_NIO[:, :INPUT_CHUNK])
+    for start in range(INPUT_CHUNK, num_inputs, INPUT_CHUNK):
+        end = start + INPUT_CHUNK
+        total = torch.baddbmm(total, x_NRI[..., start:end], weight_NIO[:, start:end])
+    return total
+
+
+def small_product(x_RI: Tensor, weight_IO: Tensor) -> Tensor:
+    """x W with the bits of `grouped_product`; for the thin weights of adapters."""
+    padded = pad_rows(x_RI)
+    y_RO = grouped_product(padded[None], weight_IO[None])[0]
+    return y_RO if padded is x_RI else y_RO[: x_RI.shape[0]]
 
 
 class PlainLinear:
@@ -99,17 +129,16 @@ class PackedLinear:
     """Weight laid out once for oneDNN's inner loops; inference on CPU only."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None) -> None:
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight_OI, PACKED_ROWS_HINT)
+        self.packed = _lay_out(weight_OI)
         self.bias_O = bias_O
         self.out_features = weight_OI.shape[0]
 
     def __call__(self, x_RI: Tensor) -> Tensor:
-        y_RO = _onednn(pad_rows(x_RI), self.packed)[: x_RI.shape[0]]
+        padded = pad_rows(x_RI)
+        y_RO = _onednn(padded, self.packed)
+        if padded is not x_RI:
+            y_RO = y_RO[: x_RI.shape[0]]
         return y_RO if self.bias_O is None else y_RO + self.bias_O
-
-
-def can_prepack(dtype: torch.dtype, device: torch.device) -> bool:
-    return uses_onednn(dtype, device)
 
 
 def make_linear(weight_OI: Tensor, bias_O: Tensor | None, prepack: bool) -> Linear:

@@ -55,13 +55,14 @@ class Rotary:
         self.inverse = inverse.to(device)
 
     def tables(self, positions_R: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, each [R, 1, head_dim]."""
+        """Cosines and signed sines for `rotate`, each [R, 1, head_dim]."""
         angles = positions_R[:, None].float() * self.inverse
-        angles = torch.cat([angles, angles], dim=-1)[:, None]
-        return (angles.cos() * self.factor).to(dtype), (angles.sin() * self.factor).to(dtype)
+        cos, sin = angles.cos() * self.factor, angles.sin() * self.factor
+        return torch.cat([cos, cos], dim=-1)[:, None].to(dtype), torch.cat([-sin, sin], dim=-1)[:, None].to(dtype)
 
 
 def rotate(x_RHD: Tensor, cos_R1D: Tensor, sin_R1D: Tensor) -> Tensor:
+    """Turn each pair (i, i + head_dim / 2); the first half of the sines is negative."""
     half = x_RHD.shape[-1] // 2
-    turned = torch.cat([-x_RHD[..., half:], x_RHD[..., :half]], dim=-1)
-    return x_RHD * cos_R1D + turned * sin_R1D
+    swapped = torch.cat([x_RHD[..., half:], x_RHD[..., :half]], dim=-1)
+    return x_RHD * cos_R1D + swapped * sin_R1D

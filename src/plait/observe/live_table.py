@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plait.observe.snapshot import RunSnapshot, TaskSnapshot, WorkerSnapshot
-from plait.observe.text import bar, duration, last_line, one_line, percent, sparkline
+from plait.observe.text import bar, duration, last_line, model_name, one_line, percent, sparkline
 
 PHASE_STYLES = {
     "warm_start": "cyan",
@@ -52,7 +52,7 @@ def phase_text(task: TaskSnapshot) -> Text:
 def _title(run: RunSnapshot) -> Text:
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(one_line(run.run, 40) or "run", style="bold")
-    title.append(f"  {one_line(run.model, 60)}, {run.device} {run.dtype}", style="dim")
+    title.append(f"  {one_line(model_name(run.model), 60)}, {run.device} {run.dtype}", style="dim")
     return title
 
 

@@ -4,7 +4,7 @@ import time
 
 from plait.observe import events as e
 from plait.observe.summary import RunSummary
-from plait.observe.text import duration, last_line, one_line, percent
+from plait.observe.text import duration, last_line, model_name, one_line, percent
 
 MAX_MESSAGE_CHARACTERS = 300
 TOLD_STATES = ("done", "failed", "cancelled", "paused")
@@ -20,7 +20,9 @@ def _text(event: e.Event, summary: RunSummary) -> str | None:
     match event:
         case e.RunStarted():
             verb = "resumed" if event.resumed else "started"
-            return f"run {event.run} {verb}: {event.model}, {event.device} {event.dtype}, tasks {', '.join(event.tasks)}"
+            return (
+                f"run {event.run} {verb}: {model_name(event.model)}, {event.device} {event.dtype}, tasks {', '.join(event.tasks)}"
+            )
         case e.RunEnded():
             return f"run {event.status} after {duration(summary.active_s(event.time_s))}"
         case e.TaskStateChanged() if event.state in TOLD_STATES:

@@ -69,3 +69,8 @@ def duration(seconds: float) -> str:
 
 def percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def model_name(model: str) -> str:
+    """A hub id or catalogue name as it is; of a local path its last part."""
+    return model.rstrip("/").rpartition("/")[2] if model.startswith(("/", "./", "../", "~")) else model

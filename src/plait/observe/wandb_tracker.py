@@ -1,4 +1,4 @@
-"""Weights & Biases, offline unless WANDB_MODE says otherwise; `wandb sync RUN/wandb/offline-run-*` uploads later."""
+"""Weights & Biases, offline unless WANDB_MODE says otherwise; `wandb sync FOLDER/wandb/offline-run-*` uploads later."""
 
 import hashlib
 import os
@@ -19,6 +19,7 @@ class WandbTracker:
     """
 
     def __init__(self, folder: Path, start: RunStarted) -> None:
+        folder.mkdir(parents=True, exist_ok=True)  # W&B would quietly write elsewhere.
         mode: Any = os.environ.get("WANDB_MODE", "offline")
         run_id = hashlib.blake2b(f"{start.run}\x1f{start.time_s}".encode(), digest_size=8).hexdigest()
         if mode == "offline":

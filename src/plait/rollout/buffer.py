@@ -8,17 +8,11 @@
 
 from bisect import insort
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from plait.rollout.request import GenerationRequest
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Place:
-    """A request's place in its queue, the same before and after each of its chunks."""
-
-    arrival: int
-    request_id: str
+_Place = tuple[int, str]
+"""(number of arrival, request_id): a request's place in its queue, the same before and after each of its chunks."""
 
 
 class RequestBuffer:
@@ -46,7 +40,7 @@ class RequestBuffer:
         if request.request_id in self._requests:
             raise ValueError(f"request_id {request.request_id!r} is in the buffer already")
         self._requests[request.request_id] = request
-        self._places[request.request_id] = _Place(self._num_arrived, request.request_id)
+        self._places[request.request_id] = (self._num_arrived, request.request_id)
         self._num_arrived += 1
         self._wait(request)
 
@@ -59,7 +53,7 @@ class RequestBuffer:
             return None
         name = next(iter(self._queues))
         places = self._queues.pop(name)
-        request = self._requests[places.pop(0).request_id]
+        request = self._requests[places.pop(0)[1]]
         if places:
             self._queues[name] = places
         self._running.add(request.request_id)

@@ -22,16 +22,17 @@ class GenerationRequest:
     tokens: list[int] = field(default_factory=list)
     """Drawn so far."""
     logprobs: list[float] = field(default_factory=list)
+    chunk_id: str = ""
+    """What the latest chunk is called at the engine; empty: like the request."""
     cache_handle: str = ""
     """The engine's stored cache of the context and the tokens so far; empty: none."""
+    kept_handle: str = ""
+    """The cache of the finished generation, if `keep_cache` asked for it; whoever asked releases it."""
 
-    def next_chunk(self, chunk_tokens: int, chunk_id: str = "") -> Chunk:
-        """The chunk that goes on from what has been drawn; the limits of the whole request hold across cuts.
-
-        `chunk_id` is its id at the engine, by default the request's own.
-        """
+    def next_chunk(self, chunk_tokens: int) -> Chunk:
+        """The chunk that goes on from what has been drawn; the limits of the whole request hold across cuts."""
         return Chunk(
-            request_id=chunk_id or self.request_id,
+            request_id=self.chunk_id or self.request_id,
             policy=self.policy,
             context_tokens=self.context_tokens + tuple(self.tokens),
             budget_tokens=min(chunk_tokens, self.sampling.max_new_tokens - len(self.tokens)),

@@ -144,7 +144,7 @@ class Collector:
     # ---- evaluation
 
     async def evaluate(self, task: TaskSettings, ref: AdapterRef) -> tuple[float, int, int]:
-        """Mean reward over held-out questions, how many were scored, and how many failed in the environment."""
+        """Share of held-out questions answered right, how many were scored, and how many failed in the environment."""
         environment, version = self.runner.environments.environment(task.name), ref.policy.version
         examples = await environment.evaluation_examples(task.evaluation.questions)
         clock, on_failure = PhaseClock(time.time()), self._reporter(task.name, version)
@@ -164,8 +164,13 @@ class Collector:
                 f"evaluation of version {version}: no held-out question could be scored.", "See the reward errors."
             )
         await self._write_samples(self.directory.evaluation_file(task.name, version), task.name, version, scored)
-        return math.fsum(t.reward for t in scored) / len(scored), len(scored), len(trajectories) - len(scored)
+        return math.fsum(map(_correctness, scored)) / len(scored), len(scored), len(trajectories) - len(scored)
 
     async def _write_samples(self, path: Path, task: str, step: int, trajectories: tuple[Trajectory, ...]) -> None:
         records = [sample_record(self.runner.tokenizer, task, step, t) for t in trajectories]
         await asyncio.to_thread(write_samples, path, records)
+
+
+def _correctness(trajectory: Trajectory) -> float:
+    """The environment's own metric "correct" where it has one (rewards may give partial credit), else the reward."""
+    return trajectory.metrics.get("correct", trajectory.reward)

@@ -41,6 +41,8 @@ class EpisodeRunner:
         clock: PhaseClock,
         on_failure: OnFailure,
     ) -> Trajectory:
+        kept: list[str] = []
+
         async def generate(context_tokens: tuple[int, ...], turn: int, keep_cache: bool) -> Segment:
             request_id = f"{queue}/{next(_numbers)}/{turn}"
             request = GenerationRequest(request_id, queue, ref.policy, ref, context_tokens, params, keep_cache)
@@ -48,15 +50,18 @@ class EpisodeRunner:
             try:
                 return await self.rollout.generate(request)
             finally:
+                kept.append(request.kept_handle)
                 clock.generating(-1, time.time())
 
         clock.in_environment(1, time.time())
         try:
             return await run_episode(
                 self.environments.environment(task.name), self.tokenizer, generate, task.environment, example, group, sample,
-                max_new_tokens=params.max_new_tokens, max_context_tokens=self.settings.model.max_context_tokens, on_failure=on_failure,
+                max_new_tokens=params.max_new_tokens, max_context_tokens=self.settings.model.max_context_tokens,
+                on_failure=on_failure,
             )  # fmt: skip
         finally:
+            self.rollout.release(kept)
             clock.in_environment(-1, time.time())
 
 

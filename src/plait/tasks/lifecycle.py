@@ -23,7 +23,8 @@ TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.DONE: frozenset(),
     TaskState.CANCELLED: frozenset(),
     TaskState.FAILED: frozenset(),
-}"""The states each may be followed by."""
+}
+"""The states each may be followed by."""
 
 ENDED = frozenset(state for state, following in TRANSITIONS.items() if not following)
 """States that are never left."""

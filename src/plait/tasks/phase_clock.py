@@ -36,7 +36,9 @@ class PhaseClock:
 
     def _update(self, now_s: float) -> None:
         if self.num_generating < 0 or self.num_in_environment < 0:
-            raise ValueError(f"{self.num_generating} generating and {self.num_in_environment} in environment: ended more than began")
+            raise ValueError(
+                f"{self.num_generating} generating and {self.num_in_environment} in environment: ended more than began"
+            )
         phase = ROLLOUT if self.num_generating else ENVIRONMENT if self.num_in_environment else self._phase
         if phase != self._phase:
             if self._phase:

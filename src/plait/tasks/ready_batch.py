@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import msgspec
-
 from plait.cluster.messages import Update
 from plait.observe.events import StepCommitted
 from plait.types.datum import Datum
@@ -22,8 +20,15 @@ class ReadyBatch:
     """The first question after this step's."""
     event: StepCommitted
     ready_s: float
-    sent_s: float = 0.0
+    protected_steps: tuple[int, ...] = ()
 
-    def update(self, protected_steps: tuple[int, ...]) -> Update:
-        event = msgspec.structs.replace(self.event, queued_s=self.sent_s - self.ready_s)
-        return Update(self.task, self.datums, self.learning_rate, self.data_cursor, event, protected_steps)
+    def update(self) -> Update:
+        return Update(
+            task=self.task,
+            datums=self.datums,
+            learning_rate=self.learning_rate,
+            data_cursor=self.data_cursor,
+            event=self.event,
+            ready_s=self.ready_s,
+            protected_steps=self.protected_steps,
+        )

@@ -1,6 +1,6 @@
 """Which training call runs its next slice: first come first served, but a short call goes in between a long one's slices. Pure.
 
-- The call that came first gets at least every second slice, so none starves and none takes more than twice its own time at the head.
+- The call that came first gets at least every second slice, so none starves: once first, it takes at most twice its own time.
 - In between goes the shortest other call that has at most 1/`PASSING_FACTOR` of the head's slices left. So it waits for about as
   many slices of others as it has itself, however long the others are.
 - Calls that are about as long as the one at the head wait for it: taking turns would only make both late.

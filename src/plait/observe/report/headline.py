@@ -6,7 +6,7 @@ import msgspec
 
 from plait.observe.report.history import RunHistory
 from plait.observe.snapshot import RunSnapshot, TaskSnapshot
-from plait.observe.text import duration, last_line, one_line, percent
+from plait.observe.text import duration, last_line, model_name, one_line
 
 MAX_CAUSE_CHARACTERS = 200
 
@@ -36,13 +36,14 @@ def task_headline(history: RunHistory, task: TaskSnapshot) -> TaskHeadline:
     measure, before, after = _first_and_last(history, task)
     gain = None if before is None or after is None else after - before
     steps = f"{task.step} of {task.total_steps} steps" if task.total_steps is not None else f"{task.step} steps"
-    show = percent if measure == "held-out accuracy" else _number
+    is_accuracy = measure == "held-out accuracy"
+    show = _percent if is_accuracy else _number
     return TaskHeadline(
         task=task.task,
         measure=measure,
         before=show(before),
         after=show(after),
-        gain="" if gain is None else f"{100 * gain:+.0f} points" if show is percent else f"{gain:+.2f}",
+        gain="" if gain is None else f"{100 * gain:+.1f} points" if is_accuracy else f"{gain:+.2f}",
         trend="flat" if gain is None or gain == 0 else "up" if gain > 0 else "down",
         state=task.state.replace("_", " "),
         cause=one_line(last_line(task.cause), MAX_CAUSE_CHARACTERS),
@@ -60,13 +61,18 @@ def _first_and_last(history: RunHistory, task: TaskSnapshot) -> tuple[str, float
     return ("reward", rewards[0], rewards[-1]) if rewards else ("held-out accuracy", None, None)
 
 
+def _percent(share: float | None) -> str:
+    """One decimal, so that the gain beside it adds up."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
 def subtitle(history: RunHistory, run: RunSnapshot) -> list[str]:
     parts = [
-        run.model,
+        model_name(run.model),
         f"{run.device}, {run.dtype}" if run.device else "",
         _count(len(history.tasks), "task"),
         duration(run.active_s),

@@ -23,18 +23,19 @@ class StackedSpan(NamedTuple):
 
 
 def merge_spans(spans: Iterable[Span], gap_s: float = MERGE_GAP_S) -> list[Span]:
-    """Sorted by start; spans of one label and step whose gap is less than `gap_s`, or that overlap, are one."""
-    latest: dict[str, Span] = {}
+    """Sorted; spans of one label and step whose gap is less than `gap_s`, or that overlap, are one."""
+    latest: dict[tuple[str, int], Span] = {}
     merged: list[Span] = []
-    for span in sorted(spans, key=lambda span: span.start_s):
-        last = latest.get(span.label)
-        if last is not None and last.step == span.step and span.start_s - last.end_s < gap_s:
-            latest[span.label] = last._replace(end_s=max(last.end_s, span.end_s))
+    for span in sorted(spans):
+        key = (span.label, span.step)
+        last = latest.get(key)
+        if last is not None and span.start_s - last.end_s < gap_s:
+            latest[key] = last._replace(end_s=max(last.end_s, span.end_s))
             continue
         if last is not None:
             merged.append(last)
-        latest[span.label] = span
-    return sorted([*merged, *latest.values()], key=lambda span: span.start_s)
+        latest[key] = span
+    return sorted([*merged, *latest.values()])
 
 
 def thin_spans(spans: Sequence[Span], max_spans: int) -> list[Span]:

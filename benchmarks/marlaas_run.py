@@ -1,0 +1,123 @@
+"""Runs one system on some tasks and says what happened. The clock starts when all processes are up and ends with the last task."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import psutil
+
+from benchmarks.marlaas_policies import StagedRollout, exclusive_buffer, police
+from benchmarks.marlaas_systems import MAX_ROWS, System
+from plait.config.load import effective_toml
+from plait.config.run import EngineSettings, ModelSettings, RunSettings, WorkerSettings
+from plait.config.task import TaskSettings
+from plait.environments.pool import EnvironmentPool
+from plait.models.tokenizer import Tokenizer
+from plait.observe.events import AnyEvent, RunStarted, TaskStateChanged
+from plait.observe.log import EventLog
+from plait.rollout.service import RolloutService
+from plait.state.rundir import RunDirectory
+from plait.tasks.driver import RunDriver
+from plait.tasks.lifecycle import ENDED
+
+CONTROLLER, ENVIRONMENTS = "controller", "environments"
+
+
+@dataclass(slots=True)
+class RunResult:
+    events: list[AnyEvent] = field(default_factory=list)
+    start_s: float = 0.0
+    """All processes are up; seconds since the epoch."""
+    end_s: float = 0.0
+    """The last task has ended."""
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    """CPU seconds between the two, by process; those of the environments together."""
+    is_batch_invariant: bool = False
+
+
+def run_settings(
+    system: System, tasks: Sequence[TaskSettings], model_path: Path, dtype: str = "bfloat16", max_context_tokens: int = 256
+) -> RunSettings:
+    threads = 2 if system.is_shared else 1
+    return RunSettings(
+        name=system.name,
+        model=ModelSettings(path=str(model_path), dtype=dtype, device="cpu", max_context_tokens=max_context_tokens),  # type: ignore[arg-type]
+        workers=WorkerSettings(
+            layout="shared" if system.is_shared else "split", rollout_threads=threads, train_threads=threads, max_restarts=0
+        ),
+        engine=EngineSettings(max_rows=MAX_ROWS, adaptive_concurrency=False),
+        tasks=tuple(tasks),
+    )
+
+
+def run_system(system: System, settings: RunSettings) -> RunResult:
+    """Run to the end. Raises RuntimeError unless every task comes to its end."""
+    with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
+        directory = RunDirectory.create(Path(folder), settings.name, effective_toml(settings))
+        with EventLog(directory.events) as log:
+            result = asyncio.run(_drive(system, settings, directory, log))
+    _check(system, settings, result)
+    return result
+
+
+async def _drive(system: System, settings: RunSettings, directory: RunDirectory, log: EventLog) -> RunResult:
+    environments = await EnvironmentPool.start(
+        {task.name: task.environment for task in settings.tasks}, settings.workers.environment_processes
+    )
+    try:
+        tokenizer = Tokenizer.load(Path(settings.model.path))
+        driver = RunDriver(
+            settings, directory, settings.model.path, tokenizer, environments, log,
+            manager=police(system.policy() if system.policy else None),
+            buffer=exclusive_buffer() if system.is_exclusive else None,
+        )  # fmt: skip
+        if system.is_staged:
+            driver.collector.runner.rollout = cast(RolloutService, StagedRollout(driver.rollout))
+        stopwatch = _Stopwatch(driver)
+        driver.listeners.append(stopwatch.on_event)
+        await driver.run()
+        return stopwatch.result
+    finally:
+        await environments.close()
+
+
+class _Stopwatch:
+    def __init__(self, driver: RunDriver) -> None:
+        self.result = RunResult()
+        self._driver = driver
+        self._tasks_left = len(driver.settings.tasks)
+        self._before_s: Mapping[str, float] = {}
+
+    def on_event(self, event: AnyEvent) -> None:
+        self.result.events.append(event)
+        if isinstance(event, RunStarted):
+            self.result.is_batch_invariant = event.batch_invariant
+            self._before_s = self._cpu_s()
+            self.result.start_s = time.time()
+        elif isinstance(event, TaskStateChanged) and event.state in ENDED:
+            self._tasks_left -= 1
+            if self._tasks_left == 0:
+                self.result.end_s = time.time()
+                self.result.cpu_s = {name: spent_s - self._before_s[name] for name, spent_s in self._cpu_s().items()}
+
+    def _cpu_s(self) -> dict[str, float]:
+        me, pids = psutil.Process(), self._driver.workers.pids
+        others = [child for child in me.children() if child.pid not in pids.values()]
+        spent_s = {name: _spent_s(psutil.Process(pid)) for name, pid in pids.items()}
+        return {CONTROLLER: _spent_s(me), **spent_s, ENVIRONMENTS: sum(map(_spent_s, others))}
+
+
+def _spent_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def _check(system: System, settings: RunSettings, result: RunResult) -> None:
+    ends = {event.task: event for event in result.events if isinstance(event, TaskStateChanged)}
+    for task in settings.tasks:
+        if ends[task.name].state != "done":
+            raise RuntimeError(f"{system.name}: task {task.name} ended as {ends[task.name].state}: {ends[task.name].cause}")

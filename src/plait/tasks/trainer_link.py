@@ -1,0 +1,114 @@
+"""Updates on their way to the trainer and back, also when the training worker is lost in between.
+
+- An update is sent once the manager says so, and stays here until its step is known to be durable.
+- A replaced worker opens every task from its latest record: an update whose step is there was durable before the loss, any other
+  is sent again.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from plait.cluster.messages import CloseTask, OpenTask, TaskOpened, UpdateDone
+from plait.cluster.workers import Workers
+from plait.config.run import RunSettings
+from plait.config.task import TaskSettings
+from plait.observe.events import AnyEvent, Note, PhaseSpan, StepCommitted
+from plait.state.records import read_record, step_folder
+from plait.state.rundir import RunDirectory
+from plait.tasks.ready_batch import ReadyBatch
+from plait.types.policy import LOCAL_TENANT, AdapterRef, PolicyVersion
+
+Emit = Callable[[AnyEvent], None]
+
+
+@dataclass(slots=True)
+class _Trained:
+    settings: TaskSettings
+    refs: dict[int, AdapterRef] = field(default_factory=dict)
+    updating: ReadyBatch | None = None
+
+
+class TrainerLink:
+    """`on_opened(task, version)` and `on_committed(task, step)` tell the driver; both are called after the event is emitted."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        directory: RunDirectory,
+        workers: Workers,
+        emit: Emit,
+        on_opened: Callable[[str, int], None],
+        on_committed: Callable[[str, int], None],
+        logged: Mapping[str, int],
+    ) -> None:
+        """`logged`: the last step of each task that the event log has."""
+        self._logged = logged
+        self._directory, self._workers, self._emit = directory, workers, emit
+        self._keep_every_steps = settings.state.keep_every_steps
+        self._on_opened, self._on_committed = on_opened, on_committed
+        self._tasks = {task.name: _Trained(task) for task in settings.tasks}
+
+    def ref(self, task: str, version: int) -> AdapterRef:
+        """Where a version lies; one of an earlier run is looked up in its record."""
+        refs, folder = self._tasks[task].refs, self._directory.steps_folder(task)
+        if version not in refs:
+            policy = PolicyVersion(LOCAL_TENANT, task, version)
+            refs[version] = AdapterRef(policy, str(step_folder(folder, version)), read_record(folder, version).adapter_digest)
+        return refs[version]
+
+    @property
+    def is_idle(self) -> bool:
+        return all(task.updating is None for task in self._tasks.values())
+
+    def open(self, task: str) -> None:
+        settings, folder = self._tasks[task].settings, str(self._directory.steps_folder(task))
+        self._workers.train(OpenTask(LOCAL_TENANT, settings.model_dump_json(), folder, self._keep_every_steps))
+
+    def close(self, task: str) -> None:
+        self._tasks[task].updating = None
+        self._workers.train(CloseTask(task))
+        self._workers.lend_threads(self.is_idle)
+
+    def send(self, batch: ReadyBatch, protected_steps: tuple[int, ...]) -> None:
+        """Train a step. `protected_steps`: records that must not be thinned."""
+        batch.protected_steps = protected_steps
+        self._tasks[batch.task].updating = batch
+        self._workers.lend_threads(trainer_is_idle=False)
+        self._workers.train(batch.update())
+
+    def opened(self, message: TaskOpened) -> None:
+        task, version = self._tasks[message.task], message.ref.policy.version
+        task.refs[version] = message.ref
+        for damage in message.damage:
+            self._emit(Note(time_s=time.time(), level="warning", message=damage, task=message.task))
+        if task.updating is None:
+            self._tell_unlogged(message.event)
+            self._on_opened(message.task, version)
+        elif message.event is not None and version == task.updating.step:
+            self.committed(UpdateDone(message.task, message.ref, message.event))
+        else:
+            self._workers.train(task.updating.update())
+
+    def _tell_unlogged(self, event: StepCommitted | None) -> None:
+        """A step that became durable after its controller was killed is told now."""
+        if event is not None and self._logged.get(event.task, 0) < event.step:
+            self._emit(event)
+
+    def committed(self, message: UpdateDone) -> None:
+        task, step = self._tasks[message.task], message.event.step
+        batch, task.updating = task.updating, None
+        if batch is None:
+            return  # the task has ended meanwhile; its record stands
+        task.refs[step] = message.ref
+        self._tell(message.event, batch)
+        self._workers.lend_threads(self.is_idle)
+        self._on_committed(message.task, step)
+
+    def _tell(self, event: StepCommitted, batch: ReadyBatch) -> None:
+        """The step and its phases; it queued until the worker began its first slice."""
+        start_s = event.time_s - (event.training_s or 0.0)
+        phase = "warm_start" if event.phase == "warm_start" else "training"
+        self._emit(PhaseSpan(time_s=start_s, task=event.task, phase="queued", step=event.step, start_s=batch.ready_s))
+        self._emit(PhaseSpan(time_s=event.time_s, task=event.task, phase=phase, step=event.step, start_s=start_s))
+        self._emit(event)

@@ -1,0 +1,38 @@
+"""Settings in the documentation and in `examples` are valid, and the page of all keys is what its script writes."""
+
+from pathlib import Path
+
+import pytest
+
+from docs.make_configuration import MEANINGS, PAGE, make_page
+from plait.config import environments, run, task
+from plait.config.known_keys import walk_keys
+from plait.config.load import load_settings, parse_settings
+from tests.docs.pages import ROOT, Block, all_blocks, write_files
+
+
+@pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)
+def test_blocks_are_valid_settings(block: Block, tmp_path: Path) -> None:
+    write_files(block.page, tmp_path)
+    assert parse_settings(block.text, tmp_path, block.place).tasks
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("examples/**/*.toml")), ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_examples_are_valid_settings(file: Path) -> None:
+    assert load_settings(file).tasks
+
+
+def test_the_page_of_all_keys_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == make_page(), "run: python docs/make_configuration.py"
+
+
+def test_every_key_is_on_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert not [path for path in walk_keys(run.RunSettings) if f"| `{path.rpartition('.')[2]}` |" not in page]
+
+
+def test_meanings_stand_in_only_for_docstrings_that_are_missing() -> None:
+    for name in MEANINGS:
+        owner, _, key = name.partition(".")
+        settings = next(getattr(module, owner) for module in (run, task, environments) if hasattr(module, owner))
+        assert settings.model_fields[key].description is None, f"{name} has a docstring: take it out of MEANINGS"
