@@ -61,7 +61,6 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--micro-batch", type=int, default=8, help="sequences in one forward and backward pass")
     parser.add_argument("--autocast", action="store_true", help="float32 weights under bf16 autocast instead of bf16 weights")
-    parser.add_argument("--continuous-batching", action="store_true")
     parser.add_argument("--output-folder", type=Path, required=True)
     args = parser.parse_args()
     output, sys.stdout = sys.stdout, sys.stderr  # TRL prints progress
@@ -81,7 +80,6 @@ def make_trainer(args: argparse.Namespace, callback: OnDemand) -> GRPOTrainer:
         num_generations=args.group_size,
         max_completion_length=args.new_tokens,
         generation_kwargs={"min_new_tokens": args.new_tokens},
-        use_transformers_continuous_batching=args.continuous_batching,
         gradient_checkpointing=False,
         learning_rate=5e-4,
         max_steps=10**6,

@@ -1,6 +1,7 @@
 """The page "Your own reward in 20 lines": its file runs, and only what the page says is its own to write is long."""
 
 from pathlib import Path
+from typing import Any
 
 from plait.environments import Score
 from plait.models.tiny import make_tiny_model
@@ -15,8 +16,8 @@ def test_the_file_runs_on_a_tiny_model(tmp_path: Path) -> None:
     file, model = tmp_path / "words.py", make_tiny_model(tmp_path / "tiny")
     text = file.read_text(encoding="utf-8")
     assert MODEL in text
-    assert '"steps": 10' in text
-    file.write_text(with_tiny_model(text, model).replace('"steps": 10', '"steps": 2'), encoding="utf-8")
+    assert '"steps": 8' in text
+    file.write_text(with_tiny_model(text, model).replace('"steps": 8', '"steps": 2'), encoding="utf-8")
     lines = run_python(["words.py"], tmp_path).splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["step 1", "step 2"]
     assert "by version: {0: " in lines[2]
@@ -40,7 +41,7 @@ def test_its_reward_is_highest_for_the_number_of_words_asked_for(tmp_path: Path)
     assert scores["reward"](example, right) == Score(1.0, {"correct": 1.0, "words": float(example["words"])})
 
 
-def load(file: Path) -> dict[str, object]:
-    namespace: dict[str, object] = {"__name__": "page", "__file__": str(file)}
+def load(file: Path) -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": "page", "__file__": str(file)}
     exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), namespace)
     return namespace

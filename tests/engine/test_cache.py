@@ -47,7 +47,9 @@ def test_memory_is_granted_once() -> None:
     assert slots.data.untyped_storage().data_ptr() == before
 
 
-@pytest.mark.parametrize(("num_rows", "longest", "fits"), [(6, 50, True), (6, 51, False), (7, 1, False), (1, 300, True), (1, 301, False)])
+@pytest.mark.parametrize(
+    ("num_rows", "longest", "fits"), [(6, 50, True), (6, 51, False), (7, 1, False), (1, 300, True), (1, 301, False)]
+)
 def test_what_fits(num_rows: int, longest: int, fits: bool) -> None:
     assert slot_cache().fits(num_rows, longest) == fits
 

@@ -137,7 +137,10 @@ def test_pristine_adapter_is_the_base(beside: tuple[str, ...]) -> None:
     pristine = FusedAdapter(lora, pristine_adapter(model().config, lora), model().config, model().decoder.dtype)
     store = AdapterStore(lambda ref: pristine if ref.policy.version == 0 else load_from(model())(ref), 2)
     params = SamplingParams(20, seed=4)
-    found = serve(make_engine(model(), store), [Request(task, PROMPT, params, task) for task in ("base", *beside)] + [Request("new", PROMPT, params, "t8", 0)])
+    found = serve(
+        make_engine(model(), store),
+        [Request(task, PROMPT, params, task) for task in ("base", *beside)] + [Request("new", PROMPT, params, "t8", 0)],
+    )
     assert found["new"].tokens == found["base"].tokens
     assert found["new"].logprobs == found["base"].logprobs
     for task in beside:
@@ -146,7 +149,9 @@ def test_pristine_adapter_is_the_base(beside: tuple[str, ...]) -> None:
 
 def test_task_made_anew_in_the_place_of_another(tmp_path: Path) -> None:
     """P10: trained, deleted, created again under the same name: version 1 exists twice, with different weights."""
-    refs = [publish(tmp_path / str(i), LORAS[0], adapter_tensors(model().config, LORAS[0], i), ref_of("t0").policy) for i in range(2)]
+    refs = [
+        publish(tmp_path / str(i), LORAS[0], adapter_tensors(model().config, LORAS[0], i), ref_of("t0").policy) for i in range(2)
+    ]
     engine = make_engine(model(), AdapterStore(lambda ref: load_adapter(ref, model().decoder), 2))
     answers = []
     for ref in (refs[0], refs[1], refs[0]):

@@ -96,6 +96,17 @@ def test_release_frees_what_was_kept() -> None:
     engine.check_idle()
 
 
+def test_cancelling_frees_what_earlier_chunks_stored() -> None:
+    driver = Driver(make_engine(model()), budget=20)
+    driver.submit(Request("a", PROMPT, SamplingParams(60, seed=1), "t0", keep_cache=True))
+    for _ in range(50):
+        driver.step()
+    assert driver.engine.pool.num_stored > 4
+    driver.engine.cancel("a")
+    assert driver.run()["a"].results[-1].cache_handle == ""
+    assert driver.engine.pool.num_stored <= 4, "the prompt, and the block with its end and the answer's start"
+
+
 def test_release_of_an_evicted_cache() -> None:
     engine = make_engine(model(), pool_tokens=64)
     found = serve(engine, [Request("a", PROMPT, SamplingParams(8, seed=1), "t0", keep_cache=True)])["a"]
@@ -133,6 +144,7 @@ def test_nobody_finds_the_cache_of_another() -> None:
     """P04: another tenant, task, digest of the adapter, dtype or base misses, for one and the same prompt."""
     engine = make_engine(model(), AdapterStore(load_from(model()), 8))
     chunk = group("t0", size=1)[0].chunk()
+    assert chunk.adapter is not None
     others = [
         chunk,
         msgspec.structs.replace(chunk, adapter=None),
@@ -168,7 +180,7 @@ def test_identical_prompts_under_many_adapters() -> None:
 def test_prefix_that_ends_inside_a_block() -> None:
     engine = make_engine(model())
     serve(engine, group("t0", size=1))
-    fork = Request("fork", PROMPT[:21] + (9, 8, 7), SamplingParams(5), "t0")
+    fork = Request("fork", (*PROMPT[:21], 9, 8, 7), SamplingParams(5), "t0")
     found = serve(engine, [fork])["fork"]
     assert found.cached_tokens == 21
     assert_same(model(), fork, found)

@@ -12,7 +12,19 @@ from plait.lora.mix import FusedAdapter
 from plait.types.chunks import Chunk, ChunkResult
 from plait.types.policy import AdapterRef, PolicyVersion
 from plait.types.sampling import SamplingParams, StopReason
-from tests.engine.tiny import LORAS, Driver, Outcome, Request, adapter_tensors, assert_same, load_from, make_engine, model, publish, serve
+from tests.engine.tiny import (
+    LORAS,
+    Driver,
+    Outcome,
+    Request,
+    adapter_tensors,
+    assert_same,
+    load_from,
+    make_engine,
+    model,
+    publish,
+    serve,
+)
 
 PROMPT = tuple(range(50, 70))
 HEALTHY = [Request(f"healthy {i}", PROMPT, SamplingParams(8, seed=i), f"t{i}") for i in range(3)]
@@ -43,7 +55,10 @@ def assert_failed(result: ChunkResult, words: str) -> None:
 def test_hopeless_chunks_fail_beside_others() -> None:
     good = Request("bad", PROMPT, SamplingParams(5), "t0").chunk()
     hopeless = {
-        "too long": (msgspec.structs.replace(good, context_tokens=(1,) * 300), "context_tokens has 300 tokens and max_context_tokens is 256"),
+        "too long": (
+            msgspec.structs.replace(good, context_tokens=(1,) * 300),
+            "context_tokens has 300 tokens and max_context_tokens is 256",
+        ),
         "bad id": (msgspec.structs.replace(good, context_tokens=(1, 384)), "context_tokens holds the id 384"),
         "no tokenizer": (
             msgspec.structs.replace(good, sampling=SamplingParams(5, stop_strings=("x",))),
@@ -79,7 +94,9 @@ def files(tmp_path: Path) -> dict[str, AdapterRef]:
     """Real PEFT folders, most of them damaged."""
     refs = {}
     for name in ("whole", "torn", "changed", "no config", "config is no JSON", "other model", "gone"):
-        refs[name] = publish(tmp_path / name, LORAS[0], adapter_tensors(model().config, LORAS[0], 1), PolicyVersion("local", name, 1))
+        refs[name] = publish(
+            tmp_path / name, LORAS[0], adapter_tensors(model().config, LORAS[0], 1), PolicyVersion("local", name, 1)
+        )
     (tmp_path / "torn" / "adapter_model.safetensors").write_bytes(b"\x08\x00\x00")
     changed = tmp_path / "changed" / "adapter_model.safetensors"
     content = bytearray(changed.read_bytes())
@@ -121,7 +138,7 @@ def test_adapter_that_has_diverged_spoils_nobody(value: float) -> None:
     tensors["layers.0.v_proj.B"][:] = value
     broken = FusedAdapter(LORAS[0], tensors, model().config, model().decoder.dtype)
     store = AdapterStore(lambda ref: broken if ref.policy.task == "t9" else load_from(model())(ref), 4)
-    sick = [Request(f"sick {i}", PROMPT + (i,), SamplingParams(5, seed=i), "t9").chunk() for i in range(9)]
+    sick = [Request(f"sick {i}", (*PROMPT, i), SamplingParams(5, seed=i), "t9").chunk() for i in range(9)]
     results = serve_beside(store, *sick)
     for chunk in sick:
         assert_failed(results[chunk.request_id], "policy local/t9@1 gives logits that are not finite")

@@ -36,7 +36,8 @@ def test_mean_importance_ratio_is_one(params: SamplingParams) -> None:
     """P25, P26: recomputed at the same temperature, over the kept tokens where some were cut off."""
     tiny = model(dtype=torch.float32)
     requests = [
-        Request(str(i), PROMPT, SamplingParams(12, params.temperature, params.top_p, params.top_k, seed=i), f"t{i % 3}") for i in range(6)
+        Request(str(i), PROMPT, SamplingParams(12, params.temperature, params.top_p, params.top_k, seed=i), f"t{i % 3}")
+        for i in range(6)
     ]
     found = serve(make_engine(tiny), requests, budget=5)
     ratios = []
@@ -66,9 +67,9 @@ def test_drawn_tokens_follow_the_model(use_gumbel: bool, task: str) -> None:
     assert engine.num_prefilled_tokens == len(PROMPT) - 1
 
 
-def answers(seeds: list[int], prompt: tuple[int, ...] = PROMPT, **overrides: object) -> list[Outcome]:
+def answers(seeds: list[int], prompt: tuple[int, ...] = PROMPT) -> list[Outcome]:
     requests = [Request(str(i), prompt, SamplingParams(16, seed=seed), "t0") for i, seed in enumerate(seeds)]
-    found = serve(make_engine(model(), **overrides), requests)
+    found = serve(make_engine(model()), requests)
     return [found[str(i)] for i in range(len(seeds))]
 
 
@@ -83,7 +84,7 @@ def test_seed_decides() -> None:
 def test_positions_draw_different_noise() -> None:
     """A constant distribution would repeat one token if positions shared noise."""
     assert len(set(answers([7])[0].tokens)) > 3
-    assert answers([7], PROMPT + (1,))[0].tokens[:15] != answers([7])[0].tokens[1:]
+    assert answers([7], (*PROMPT, 1))[0].tokens[:15] != answers([7])[0].tokens[1:]
 
 
 def test_greedy_takes_the_likeliest() -> None:

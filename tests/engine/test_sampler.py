@@ -86,7 +86,8 @@ def test_logprobs_are_of_the_distribution_drawn_from(use_gumbel: bool) -> None:
     logits = random_logits(6, 50)
     params = [
         SamplingParams(1, temperature=0.3), SamplingParams(1, temperature=0.7), SamplingParams(1),
-        SamplingParams(1, temperature=0.7, top_p=0.8), SamplingParams(1, top_k=4), SamplingParams(1, temperature=0, top_p=0.5, top_k=1),
+        SamplingParams(1, temperature=0.7, top_p=0.8), SamplingParams(1, top_k=4),
+        SamplingParams(1, temperature=0, top_p=0.5, top_k=1),
     ]  # fmt: skip
     draw = Sampler(use_gumbel).draw(logits, params, list(range(6)))
     for row, (token, logprob) in enumerate(zip(draw.tokens_R, draw.logprobs_R, strict=True)):

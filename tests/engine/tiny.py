@@ -119,9 +119,15 @@ class Request:
     def chunk(self, drawn: Sequence[int] = (), budget: int = 1000) -> Chunk:
         ref = ref_of(self.task, self.version)
         return Chunk(
-            self.request_id, ref.policy, self.context + tuple(drawn), min(budget, self.params.max_new_tokens - len(drawn)), self.params,
-            None if self.task == "base" else ref, len(drawn), self.keep_cache,
-        )  # fmt: skip
+            request_id=self.request_id,
+            policy=ref.policy,
+            context_tokens=(*self.context, *drawn),
+            budget_tokens=min(budget, self.params.max_new_tokens - len(drawn)),
+            sampling=self.params,
+            adapter=None if self.task == "base" else ref,
+            generated_tokens=len(drawn),
+            keep_cache=self.keep_cache,
+        )
 
 
 @dataclass

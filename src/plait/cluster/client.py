@@ -9,6 +9,8 @@ from plait.transport import ChildProcess
 from plait.types.errors import PlaitError, WorkerFailure
 
 WORKER_MODULE = "plait.cluster.worker"
+KEPT_KERNELS = 256
+"""About a megabyte each."""
 
 OnMessage = Callable[[FromWorker], None]
 OnLost = Callable[[WorkerFailure], None]
@@ -17,12 +19,14 @@ OnLost = Callable[[WorkerFailure], None]
 def thread_variables(threads: int) -> dict[str, str]:
     """Environment that must be set before torch loads.
 
-    Spinning OpenMP threads collapse when another process wants their core (45 ms became 2052 ms), so they sleep at once.
+    Spinning OpenMP threads collapse when another process wants their core (45 ms became 2052 ms), so they sleep at once. oneDNN keeps
+    a compiled kernel for every shape it has met; training meets new ones at every step, so their number is bounded.
     """
     return {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "GOMP_SPINCOUNT": "0",
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KEPT_KERNELS),
         "TOKENIZERS_PARALLELISM": "false",
     }
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from plait.engine.cache import KEY_STEP, round_up
 from plait.models.attention import attend, causal_mask, fold_queries, unfold_queries
 
+
 def padded_keys(num_tokens: int, row_tokens: int) -> int:
     """How many cached tokens to attend over: a whole number of steps, or the whole slot."""
     return min(round_up(num_tokens, KEY_STEP), row_tokens)
@@ -61,7 +62,9 @@ class PrefillAttention:
     def __init__(self, data: Tensor, spans: Sequence[Span], group: int) -> None:
         self.data, self.spans, self.sizes = data, spans, [span.count for span in spans]
         device = data.device
-        rows_R = torch.tensor([span.row for span in spans], device=device).repeat_interleave(torch.tensor(self.sizes, device=device))
+        rows_R = torch.tensor([span.row for span in spans], device=device).repeat_interleave(
+            torch.tensor(self.sizes, device=device)
+        )
         positions = [torch.arange(span.start, span.end, device=device) for span in spans]
         self.positions_R = torch.cat(positions)
         self.writer = SlotWriter(rows_R, self.positions_R, data.shape[3])

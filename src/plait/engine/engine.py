@@ -94,7 +94,7 @@ class Engine:
             self._done.append(ChunkResult(request_id, chunk.policy, (), (), StopReason.CANCELLED))
         for index, row in enumerate(self.rows):
             if row.chunk.request_id == request_id:
-                self._end_row(index, row.result(StopReason.CANCELLED))
+                self._finish(index, StopReason.CANCELLED)
                 return
 
     def release(self, handle: str) -> None:
@@ -197,19 +197,22 @@ class Engine:
     def _take(self, index: int, token: int, logprob: float) -> None:
         row = self.rows[index]
         if not math.isfinite(logprob):
-            self._end_row(index, failed(row.chunk, f"policy {row.chunk.policy} gives logits that are not finite: go back to an earlier one"))
+            self._end_row(
+                index, failed(row.chunk, f"policy {row.chunk.policy} gives logits that are not finite: go back to an earlier one")
+            )
             return
         reason = row.append(token, logprob)
         if reason is not None:
-            self._end_row(index, row.result(reason, self._keep(index, reason)))
+            self._finish(index, reason)
 
-    def _keep(self, index: int, reason: StopReason) -> str:
-        """Store the cache of a row that ends if it will be needed, and name it; else free what its chunks stored."""
+    def _finish(self, index: int, reason: StopReason) -> None:
+        """Store the cache of a row that ends if it will be needed, and name it; free what its earlier chunks stored if not."""
         row = self.rows[index]
-        end = self._store(index) if reason == StopReason.BUDGET or row.chunk.keep_cache else None
+        is_needed = reason == StopReason.BUDGET or (row.chunk.keep_cache and reason != StopReason.CANCELLED)
+        end = self._store(index) if is_needed else None
         if row.stored_end is not None and row.stored_end != end:
             self.pool.release(row.stored_end, row.prompt_tokens)
-        return end.hex() if end else ""
+        self._end_row(index, row.result(reason, end.hex() if end else ""))
 
     def _store(self, index: int) -> Key | None:
         row = self.rows[index]

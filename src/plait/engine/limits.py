@@ -37,8 +37,9 @@ class EngineLimits:
             return f"context_tokens has {num_tokens} tokens and max_context_tokens is {self.max_context_tokens}: shorten it"
         if chunk.budget_tokens < 1:
             return f"budget_tokens is {chunk.budget_tokens}: it must be at least 1"
-        if self.longest_tokens(chunk) > self.slot_tokens:
-            return f"the chunk needs {self.longest_tokens(chunk)} cached tokens and slot_tokens is {self.slot_tokens}: lower budget_tokens"
+        longest = self.longest_tokens(chunk)
+        if longest > self.slot_tokens:
+            return f"the chunk needs {longest} cached tokens and slot_tokens is {self.slot_tokens}: lower budget_tokens"
         return ""
 
     def _identity_problem(self, chunk: Chunk) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.models.kernels import small_product
+from plait.models.kernels import product
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ def add_delta(x_RI: Tensor, y_RO: Tensor, site: FusedSite) -> Tensor:
 
 def add_delta_(x_RI: Tensor, y_RO: Tensor, site: FusedSite) -> Tensor:
     """The same in place, without derivatives."""
-    return _add(y_RO, y_RO, small_product(x_RI, site.a_IJ), site.columns, site.b_RO)
+    return _add(y_RO, y_RO, product(x_RI, site.a_IJ), site.columns, site.b_RO)
 
 
 def _add(out_RO: Tensor, y_RO: Tensor, h_RJ: Tensor, columns: list[slice], b_RO: tuple[Tensor, ...]) -> Tensor:
     rank = b_RO[0].shape[0]
     for index, (column, b) in enumerate(zip(columns, b_RO, strict=True)):
-        delta = small_product(h_RJ[:, index * rank : (index + 1) * rank], b)
+        delta = product(h_RJ[:, index * rank : (index + 1) * rank], b)
         torch.add(y_RO[:, column], delta, out=out_RO[:, column])
     return out_RO
 
@@ -63,7 +63,7 @@ class _AddDelta(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_RI: Tensor, y_RO: Tensor, columns: list[slice], a_IJ: Tensor, *b_RO: Tensor) -> Tensor:
-        h_RJ = small_product(x_RI, a_IJ)
+        h_RJ = product(x_RI, a_IJ)
         ctx.save_for_backward(x_RI, h_RJ, a_IJ, *b_RO)
         ctx.columns = columns
         is_whole = sum(column.stop - column.start for column in columns) == y_RO.shape[1]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plait.models.attention import PaddedAttention, attend, causal_mask, fold_queries, unfold_queries
 from plait.models.decoder import Decoder
-from plait.models.kernels import grouped_product, small_product
+from plait.models.kernels import grouped_product, product
 from plait.models.logprobs import scaled_logprobs
 from plait.types.model import ModelConfig, RopeScaling
 
@@ -103,7 +103,7 @@ def _adapter_problem(config: ModelConfig, dtype: torch.dtype) -> str:
         weight_NIO = torch.randn(8, num_inputs, num_outputs, generator=generator).to(dtype)
         for num_rows in (2, 5, 8):
             together = grouped_product(x_RI[: 8 * num_rows].view(8, num_rows, num_inputs), weight_NIO)
-            if not torch.equal(together[-1], small_product(x_RI, weight_NIO[-1])[7 * num_rows : 8 * num_rows]):
+            if not torch.equal(together[-1], product(x_RI, weight_NIO[-1])[7 * num_rows : 8 * num_rows]):
                 return f"{num_rows} rows of an adapter with {num_inputs} inputs differ in a mix"
     return ""
 

@@ -1,14 +1,16 @@
 """The linear layers of a frozen base, in a form whose bits do not depend on the batch.
 
 What keeps a row's result the same in any batch on CPU (measured; `models.invariance` tests it on the machine at hand):
-- products go through oneDNN where it can be had: its kernels add up a row's terms in one order, however many rows there are,
-  and a weight laid out beforehand gives the same bits as one laid out in the call. So the engine may prepack and the trainer
-  need not. (MKL, which `F.linear` takes in float32, has other kernels below some 20 rows.)
-- the thin products of adapters go through `torch.bmm` with weights laid out [in, out], in float32 `INPUT_CHUNK` inputs at a time;
+- in bfloat16, and in float32 where outputs are many, products go through oneDNN where it can be had: its kernels add up a row's
+  terms in one order, however many rows there are, and a weight laid out beforehand gives the same bits as one laid out in the
+  call. So the engine may prepack and the trainer need not;
+- other float32 products, and those of adapters, go through `torch.bmm` with weights laid out [in, out], `INPUT_CHUNK` inputs at a
+  time. (`F.linear` in float32 has other kernels below some 20 rows.)
 - rows are padded to a multiple of `ROW_MULTIPLE`, so that no call takes the library's path for a few rows;
 - a bias is added after the product, since a fused addition rounds otherwise in bfloat16.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
@@ -21,6 +23,10 @@ ROW_MULTIPLE = 4
 
 INPUT_CHUNK = 256
 """Terms that MKL is given to add up at a time: with more it splits the sum, otherwise for one thread than for two."""
+
+CHUNKED_OUTPUTS = 2
+"""In float32, weights with up to so many outputs for each input go chunk by chunk through MKL: at 32 rows and more that is 10 to
+20 % faster than oneDNN, and the error is half that of oneDNN's one long sum. Wider weights are faster in oneDNN."""
 
 PACKED_ROWS_HINT = 32
 """Number of rows that oneDNN is told to expect when it lays a weight out."""
@@ -61,19 +67,17 @@ def _onednn(x_RI: Tensor, weight_OI: Tensor) -> Tensor:
     return product
 
 
-class _OneDnnProduct(torch.autograd.Function):
-    """x W^T through oneDNN, whose operator has no derivative of its own."""
+class _FrozenProduct(torch.autograd.Function):
+    """x W for a frozen W, however it is computed; its derivative is a plain product."""
 
     @staticmethod
-    def forward(ctx: Any, x_RI: Tensor, weight_OI: Tensor) -> Tensor:
-        ctx.save_for_backward(x_RI if weight_OI.requires_grad else None, weight_OI)
-        return _onednn(x_RI, weight_OI)
+    def forward(ctx: Any, x_RI: Tensor, weight_IO: Tensor, multiply: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.save_for_backward(weight_IO)
+        return multiply(x_RI)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x_RI, weight_OI = ctx.saved_tensors
-        need_x, need_weight = ctx.needs_input_grad
-        return gradients[0] @ weight_OI if need_x else None, gradients[0].T @ x_RI if need_weight else None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0] @ ctx.saved_tensors[0].T, None, None
 
 
 def pad_rows(x_RI: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
@@ -82,16 +86,6 @@ def pad_rows(x_RI: Tensor, multiple: int = ROW_MULTIPLE) -> Tensor:
     if missing == 0 or x_RI.device.type != "cpu":
         return x_RI
     return F.pad(x_RI, (0, 0, 0, missing))
-
-
-def linear_rows(x_RI: Tensor, weight_OI: Tensor) -> Tensor:
-    """x W^T, differentiable in both. A row's bits do not depend on the other rows."""
-    padded = pad_rows(x_RI)
-    if weight_OI.dtype == torch.float32 and uses_onednn(weight_OI.dtype, weight_OI.device):
-        y_RO = _OneDnnProduct.apply(padded, weight_OI)  # in bfloat16 F.linear has the same bits, and a derivative
-    else:
-        y_RO = F.linear(padded, weight_OI)
-    return y_RO if padded is x_RI else y_RO[: x_RI.shape[0]]
 
 
 def grouped_product(x_NRI: Tensor, weight_NIO: Tensor) -> Tensor:
@@ -106,23 +100,51 @@ def grouped_product(x_NRI: Tensor, weight_NIO: Tensor) -> Tensor:
     return total
 
 
-def small_product(x_RI: Tensor, weight_IO: Tensor) -> Tensor:
-    """x W with the bits of `grouped_product`; for the thin weights of adapters."""
+def product(x_RI: Tensor, weight_IO: Tensor) -> Tensor:
+    """x W for one weight, any number of rows, with the bits of `grouped_product`."""
+    return _without_padding(lambda x: grouped_product(x[None], weight_IO[None])[0], x_RI)
+
+
+def _without_padding(multiply: Callable[[Tensor], Tensor], x_RI: Tensor) -> Tensor:
+    """Pads rows, multiplies, and takes the padding off again; a slice costs a copy on the way back, so none without need."""
     padded = pad_rows(x_RI)
-    y_RO = grouped_product(padded[None], weight_IO[None])[0]
+    y_RO = multiply(padded)
     return y_RO if padded is x_RI else y_RO[: x_RI.shape[0]]
 
 
 class PlainLinear:
-    """Differentiable in its input."""
+    """Differentiable in its input. In bfloat16 `F.linear` has the bits of a weight laid out beforehand."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None) -> None:
         self.weight_OI, self.bias_O = weight_OI, bias_O
         self.out_features = weight_OI.shape[0]
+        self._through_onednn = weight_OI.dtype == torch.float32 and uses_onednn(weight_OI.dtype, weight_OI.device)
 
     def __call__(self, x_RI: Tensor) -> Tensor:
-        y_RO = linear_rows(x_RI, self.weight_OI)
+        y_RO = _without_padding(self._multiply, x_RI)
         return y_RO if self.bias_O is None else y_RO + self.bias_O
+
+    def _multiply(self, x_RI: Tensor) -> Tensor:
+        if not self._through_onednn:
+            return F.linear(x_RI, self.weight_OI)
+        product: Tensor = _FrozenProduct.apply(x_RI, self.weight_OI.T, lambda x: _onednn(x, self.weight_OI))
+        return product
+
+
+class ChunkedLinear:
+    """A float32 weight with many inputs and few outputs, multiplied `INPUT_CHUNK` inputs at a time. Differentiable in its input."""
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None) -> None:
+        self.weight_IO, self.bias_O = weight_OI.T.contiguous(), bias_O
+        self.out_features = weight_OI.shape[0]
+
+    def __call__(self, x_RI: Tensor) -> Tensor:
+        y_RO = _without_padding(self._multiply, x_RI)
+        return y_RO if self.bias_O is None else y_RO + self.bias_O
+
+    def _multiply(self, x_RI: Tensor) -> Tensor:
+        product: Tensor = _FrozenProduct.apply(x_RI, self.weight_IO, lambda x: grouped_product(x[None], self.weight_IO[None])[0])
+        return product
 
 
 class PackedLinear:
@@ -134,12 +156,13 @@ class PackedLinear:
         self.out_features = weight_OI.shape[0]
 
     def __call__(self, x_RI: Tensor) -> Tensor:
-        padded = pad_rows(x_RI)
-        y_RO = _onednn(padded, self.packed)
-        if padded is not x_RI:
-            y_RO = y_RO[: x_RI.shape[0]]
+        y_RO = _without_padding(lambda x: _onednn(x, self.packed), x_RI)
         return y_RO if self.bias_O is None else y_RO + self.bias_O
 
 
 def make_linear(weight_OI: Tensor, bias_O: Tensor | None, prepack: bool) -> Linear:
+    """`prepack` is for inference; it changes no bit."""
+    num_outputs, num_inputs = weight_OI.shape
+    if weight_OI.dtype == torch.float32 and weight_OI.device.type == "cpu" and num_outputs <= CHUNKED_OUTPUTS * num_inputs:
+        return ChunkedLinear(weight_OI, bias_O)
     return PackedLinear(weight_OI, bias_O) if prepack else PlainLinear(weight_OI, bias_O)

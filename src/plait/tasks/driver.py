@@ -26,6 +26,7 @@ from plait.state.rundir import RunDirectory
 from plait.tasks.collector import Collector
 from plait.tasks.commands import Command, Evaluate, OpenTask, RollOut, StopTask, Train, WarmStep
 from plait.tasks.episodes import EpisodeRunner
+from plait.tasks.gap_alarm import gap_problem
 from plait.tasks.jobs import TaskJobs
 from plait.tasks.lifecycle import ENDED, TaskState
 from plait.tasks.manager import TaskManager
@@ -69,6 +70,7 @@ class RunDriver:
         self.collector = Collector(settings, directory, runner, self.emit)
         self.jobs = TaskJobs(lambda task, cause: self._do(self.manager.failed(task, cause)))
         self._batches: dict[tuple[str, int], ReadyBatch] = {}
+        self._batch_invariant = False
         self._ended = asyncio.Event()
         self._error: Exception | None = None
 
@@ -95,6 +97,7 @@ class RunDriver:
 
     async def _start(self, resumed: bool) -> None:
         ready = await self.workers.start()
+        self._batch_invariant = ready.batch_invariant
         self.emit(self._started(ready, resumed))
         if not ready.batch_invariant and self.settings.engine.batch_invariant == "auto":
             self.emit(e.Note(time_s=time.time(), level="warning", message=f"not batch invariant: {ready.invariance_detail}"))
@@ -230,8 +233,11 @@ class RunDriver:
             self._tell_state(task)
         self._do(commands)
 
-    def _on_committed(self, task: str, step: int) -> None:
-        self._do(self.manager.committed(task, step))
+    def _on_committed(self, event: e.StepCommitted) -> None:
+        problem = gap_problem(event, self._batch_invariant)
+        if problem:
+            self.emit(e.Note(time_s=time.time(), level="warning", message=problem, task=event.task))
+        self._do(self.manager.committed(event.task, event.step))
 
     def _on_worker_lost(self, worker: str, failure: WorkerFailure) -> None:
         self.emit(e.WorkerLost(time_s=time.time(), worker=worker, cause=str(failure)))

@@ -30,7 +30,7 @@ class _Trained:
 
 
 class TrainerLink:
-    """`on_opened(task, version)` and `on_committed(task, step)` tell the driver; both are called after the event is emitted."""
+    """`on_opened(task, version)` and `on_committed(event)` tell the driver; the event has been emitted by then."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class TrainerLink:
         workers: Workers,
         emit: Emit,
         on_opened: Callable[[str, int], None],
-        on_committed: Callable[[str, int], None],
+        on_committed: Callable[[StepCommitted], None],
         logged: Mapping[str, int],
     ) -> None:
         """`logged`: the last step of each task that the event log has."""
@@ -103,7 +103,7 @@ class TrainerLink:
         task.refs[step] = message.ref
         self._tell(message.event, batch)
         self._workers.lend_threads(self.is_idle)
-        self._on_committed(message.task, step)
+        self._on_committed(message.event)
 
     def _tell(self, event: StepCommitted, batch: ReadyBatch) -> None:
         """The step and its phases; it queued until the worker began its first slice."""
