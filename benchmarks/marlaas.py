@@ -3,10 +3,10 @@
     python -m benchmarks.marlaas [--quick] [--json FILE]
 
 - All systems are Plait's own components under other policies (`marlaas_systems`), run interleaved: for each number of tasks every
-  system in turn. The clock starts when a system's processes are up, and ends with its last task.
+  system in turn. The clock starts when a system's processes are up and warm, and ends with its last task.
 - "agentic": delays such that a task alone keeps its rollout worker 20-25 % busy (measured, printed). "compute_bound": none.
   "real_model": SmolLM2, with delays.
-- decoding = share of the time in which the rollout worker computes; for the systems with one process, that process, training left out.
+- decoding = share of the time in which the rollout worker computes; where one process does both, without the time it trains.
 """
 
 import argparse
@@ -16,14 +16,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.common import headline, write_json
 from rich.console import Console
 
-from benchmarks.common import headline, write_json
 from benchmarks.marlaas_calibration import ACCEPTED_UTILISATION
 from benchmarks.marlaas_grid import Grid
 from benchmarks.marlaas_scenarios import FULL, QUICK, Bench
 from benchmarks.marlaas_table import print_table
 
+TABLE_WIDTH = 170
+"""Lines are not broken where there is no terminal."""
 NUM_LONE_RUNS, NUM_LONE_RUNS_QUICK = 8, 1
 
 
@@ -34,17 +36,18 @@ def main() -> None:
     parser.add_argument("--scenario", choices=[scenario.name for scenario in FULL], help="only this one")
     arguments = parser.parse_args()
     console = Console()
+    wide = Console(width=max(console.width, TABLE_WIDTH))
     scenarios = [s for s in (QUICK if arguments.quick else FULL) if arguments.scenario in (None, s.name)]
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
         grids = [
-            Grid(Bench(scenario, Path(folder) / scenario.name), console.log, _num_lone_runs(arguments.quick, scenario.name))
+            Grid(Bench(scenario, Path(folder) / scenario.name), print, _num_lone_runs(arguments.quick, scenario.name))
             for scenario in scenarios
         ]
         for grid in grids:
             grid.run()
     headlines = _headlines(grids)
     for grid in grids:
-        print_table(console, _title(grid), grid.rows)
+        print_table(wide, _title(grid), grid.rows)
         _print_lone_utilisation(console, grid)
     for name, values in headlines.items():
         console.print(f"{name}: {values}")
@@ -85,7 +88,9 @@ def _headlines(grids: Sequence[Grid]) -> dict[str, Any]:
         found |= gains(by_name["agentic"].rows)
     if {"agentic", "compute_bound"} <= by_name.keys():
         found |= _regimes(by_name["agentic"], by_name["compute_bound"])
-    num_compared, faults = (sum(parts, start) for parts, start in zip(zip(*(g.compare_digests() for g in grids), strict=True), (0, []), strict=True))  # type: ignore[arg-type]
+    num_compared, faults = (
+        sum(parts, start) for parts, start in zip(zip(*(g.compare_digests() for g in grids), strict=True), (0, []), strict=True)
+    )  # type: ignore[arg-type]
     are_invariant = all(grid.all_invariant for grid in grids)
     note = f"{num_compared} adapters compared with those of the task trained alone"
     note += "" if are_invariant else "; this machine is not batch invariant, so they need not be equal"
@@ -97,16 +102,19 @@ def _headlines(grids: Sequence[Grid]) -> dict[str, Any]:
 def gains(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """At the largest number of tasks."""
     num_tasks = max(row["tasks"] for row in rows)
-    plait, sequential, synchronous = (
-        _row(rows, num_tasks, system) for system in ("plait", "sequential", "synchronous_multi_lora")
-    )
+    plait, sequential, synchronous = (_row(rows, num_tasks, system) for system in ("plait", "sequential", "synchronous_multi_lora"))
     note = f"{num_tasks} tasks"
     return {
         "steps_per_hour_vs_sequential": headline(plait["steps_per_hour"] / sequential["steps_per_hour"], 5.7, "x", note=note),
-        "end_to_end_saved_vs_sequential": headline(1 - plait["end_to_end_s"] / sequential["end_to_end_s"], 0.82, "share", note=note),
+        "end_to_end_saved_vs_sequential": headline(
+            1 - plait["end_to_end_s"] / sequential["end_to_end_s"], 0.82, "share", note=note
+        ),
         "steps_per_hour_vs_synchronous": headline(plait["steps_per_hour"] / synchronous["steps_per_hour"], 2.9, "x", note=note),
         "utilisation_vs_sequential": headline(
-            plait["rollout_utilisation"] / sequential["rollout_utilisation"], 3.5, "x", note=f"{note}; share of the time spent decoding"
+            plait["rollout_utilisation"] / sequential["rollout_utilisation"],
+            3.5,
+            "x",
+            note=f"{note}; share of the time spent decoding",
         ),
     }
 

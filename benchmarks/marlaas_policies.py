@@ -4,6 +4,7 @@
 - `Rounds`: no task trains before all have their batches, none rolls out again before all have trained.
 - `ExclusiveBuffer`: the engine decodes one task's rows at a time.
 - `StagedRollout`: no environment answers before all generations under way have ended.
+- `AfterWarmUp`: whatever the policy, one task runs first that is not measured.
 
 `PolicedManager` is Plait's task manager with such a policy between it and the driver: commands are held back, never changed.
 """
@@ -47,8 +48,35 @@ class PolicedManager:
         return call
 
 
-def police(policy: Policy | None) -> TaskManager:
-    return TaskManager() if policy is None else cast(TaskManager, PolicedManager(policy))
+def police(policy: Policy) -> TaskManager:
+    return cast(TaskManager, PolicedManager(policy))
+
+
+class NoPolicy:
+    """Plait's own."""
+
+    def take(self, event: str, task: str, commands: Sequence[Command]) -> list[Command]:
+        return list(commands)
+
+
+class AfterWarmUp:
+    """The task `first` runs alone, then all others under `policy`."""
+
+    def __init__(self, first: str, policy: Policy) -> None:
+        self._first, self._policy = first, policy
+        self._held: list[Command] | None = []
+        """What waits for the end of the first task; None after it."""
+
+    def take(self, event: str, task: str, commands: Sequence[Command]) -> list[Command]:
+        if self._held is None:
+            return self._policy.take(event, task, commands)
+        if task != self._first:
+            self._held += commands
+            return []
+        if not any(isinstance(command, StopTask) for command in commands):
+            return list(commands)
+        held, self._held = self._held, None
+        return [*commands, *self._policy.take("add", task, held)]
 
 
 class OneAtATime:

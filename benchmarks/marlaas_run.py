@@ -1,4 +1,8 @@
-"""Runs one system on some tasks and says what happened. The clock starts when all processes are up and ends with the last task."""
+"""Runs one system on some tasks and says what happened.
+
+The clock starts when all processes are up and have done everything once for a task that is not measured;
+it ends with the last task.
+"""
 
 import asyncio
 import tempfile
@@ -10,8 +14,9 @@ from typing import cast
 
 import psutil
 
-from benchmarks.marlaas_policies import StagedRollout, exclusive_buffer, police
+from benchmarks.marlaas_policies import AfterWarmUp, StagedRollout, exclusive_buffer, police
 from benchmarks.marlaas_systems import MAX_ROWS, System
+from benchmarks.marlaas_tasks import warm_up_task
 from plait.config.load import effective_toml
 from plait.config.run import EngineSettings, ModelSettings, RunSettings, WorkerSettings
 from plait.config.task import TaskSettings
@@ -31,18 +36,21 @@ CONTROLLER, ENVIRONMENTS = "controller", "environments"
 class RunResult:
     events: list[AnyEvent] = field(default_factory=list)
     start_s: float = 0.0
-    """All processes are up; seconds since the epoch."""
+    """All processes are up and warm; seconds since the epoch."""
     end_s: float = 0.0
     """The last task has ended."""
     cpu_s: dict[str, float] = field(default_factory=dict)
     """CPU seconds between the two, by process; those of the environments together."""
     is_batch_invariant: bool = False
+    failures: list[str] = field(default_factory=list)
 
 
 def run_settings(
     system: System, tasks: Sequence[TaskSettings], model_path: Path, dtype: str = "bfloat16", max_context_tokens: int = 256
 ) -> RunSettings:
+    """The settings of a run: a task to warm up with, then `tasks`."""
     threads = 2 if system.is_shared else 1
+    warm_up = warm_up_task(tasks[0].sampling.max_new_tokens)
     return RunSettings(
         name=system.name,
         model=ModelSettings(path=str(model_path), dtype=dtype, device="cpu", max_context_tokens=max_context_tokens),  # type: ignore[arg-type]
@@ -50,7 +58,7 @@ def run_settings(
             layout="shared" if system.is_shared else "split", rollout_threads=threads, train_threads=threads, max_restarts=0
         ),
         engine=EngineSettings(max_rows=MAX_ROWS, adaptive_concurrency=False),
-        tasks=tuple(tasks),
+        tasks=(warm_up, *tasks),
     )
 
 
@@ -60,7 +68,8 @@ def run_system(system: System, settings: RunSettings) -> RunResult:
         directory = RunDirectory.create(Path(folder), settings.name, effective_toml(settings))
         with EventLog(directory.events) as log:
             result = asyncio.run(_drive(system, settings, directory, log))
-    _check(system, settings, result)
+    if result.failures:
+        raise RuntimeError(f"{system.name}: {'; '.join(result.failures)}")
     return result
 
 
@@ -72,7 +81,7 @@ async def _drive(system: System, settings: RunSettings, directory: RunDirectory,
         tokenizer = Tokenizer.load(Path(settings.model.path))
         driver = RunDriver(
             settings, directory, settings.model.path, tokenizer, environments, log,
-            manager=police(system.policy() if system.policy else None),
+            manager=police(AfterWarmUp(settings.tasks[0].name, system.policy())),
             buffer=exclusive_buffer() if system.is_exclusive else None,
         )  # fmt: skip
         if system.is_staged:
@@ -89,18 +98,22 @@ class _Stopwatch:
     def __init__(self, driver: RunDriver) -> None:
         self.result = RunResult()
         self._driver = driver
+        self._warm_up = driver.settings.tasks[0].name
         self._tasks_left = len(driver.settings.tasks)
         self._before_s: Mapping[str, float] = {}
 
     def on_event(self, event: AnyEvent) -> None:
-        self.result.events.append(event)
+        if self.result.start_s:
+            self.result.events.append(event)
         if isinstance(event, RunStarted):
             self.result.is_batch_invariant = event.batch_invariant
-            self._before_s = self._cpu_s()
-            self.result.start_s = time.time()
         elif isinstance(event, TaskStateChanged) and event.state in ENDED:
             self._tasks_left -= 1
-            if self._tasks_left == 0:
+            if event.state != "done":
+                self.result.failures.append(f"task {event.task} ended as {event.state}: {event.cause}")
+            if event.task == self._warm_up:
+                self._before_s, self.result.start_s = self._cpu_s(), time.time()
+            elif self._tasks_left == 0:
                 self.result.end_s = time.time()
                 self.result.cpu_s = {name: spent_s - self._before_s[name] for name, spent_s in self._cpu_s().items()}
 
@@ -114,10 +127,3 @@ class _Stopwatch:
 def _spent_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
-
-
-def _check(system: System, settings: RunSettings, result: RunResult) -> None:
-    ends = {event.task: event for event in result.events if isinstance(event, TaskStateChanged)}
-    for task in settings.tasks:
-        if ends[task.name].state != "done":
-            raise RuntimeError(f"{system.name}: task {task.name} ended as {ends[task.name].state}: {ends[task.name].cause}")

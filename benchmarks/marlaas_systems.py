@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.marlaas_policies import OneAtATime, Policy, Rounds
+from benchmarks.marlaas_policies import NoPolicy, OneAtATime, Policy, Rounds
 
 MAX_ROWS = 64
 
@@ -13,7 +13,7 @@ class System:
     name: str
     is_shared: bool = False
     """One process rolls out and trains, with both threads; else a process each."""
-    policy: Callable[[], Policy] | None = None
+    policy: Callable[[], Policy] = NoPolicy
     is_exclusive: bool = False
     """The engine decodes one task's rows at a time."""
     is_staged: bool = False
@@ -28,3 +28,6 @@ WITHOUT_ASYNC = System("plait_without_async", policy=Rounds)
 WITHOUT_MULTI_LORA = System("plait_without_multi_lora", is_exclusive=True)
 
 SYSTEMS = (PLAIT, SEQUENTIAL, DISAGGREGATED, SYNCHRONOUS, WITHOUT_ASYNC, WITHOUT_MULTI_LORA)
+
+ALONE_SYSTEMS = (PLAIT, SEQUENTIAL, DISAGGREGATED)
+"""Those that differ also where there is one task only."""

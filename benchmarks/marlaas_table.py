@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 COLUMNS = (
-    "tasks", "system", "steps/h", "vs sequential", "end to end s", "first step s", "s/step", "task s/step", "decoding", "idle", "CPU s",
+    "tasks", "system", "steps/h", "vs seq.", "end to end s", "first step s", "s/step", "task s/step", "decoding", "idle rollout",
+    "idle train", "CPU controller", "rollout", "train", "environments",
 )  # fmt: skip
 
 
@@ -15,7 +16,7 @@ def print_table(console: Console, title: str, rows: Sequence[Mapping[str, Any]])
     """One scenario's rows, in order of the number of tasks."""
     table = Table(title=title, title_justify="left")
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in ("system", "idle", "CPU s") else "right")
+        table.add_column(name, justify="left" if name == "system" else "right")
     sequential = {row["tasks"]: row["steps_per_hour"] for row in rows if row["system"] == "sequential"}
     for index, row in enumerate(rows):
         is_last = index + 1 == len(rows) or rows[index + 1]["tasks"] != row["tasks"]
@@ -24,6 +25,7 @@ def print_table(console: Console, title: str, rows: Sequence[Mapping[str, Any]])
 
 
 def _cells(row: Mapping[str, Any], sequential: float) -> list[str]:
+    cpu_s, idle = row["cpu_s"], row["idle_share"]
     return [
         str(row["tasks"]),
         row["system"],
@@ -34,6 +36,10 @@ def _cells(row: Mapping[str, Any], sequential: float) -> list[str]:
         f"{row['time_per_step_s']:.2f}",
         f"{row['task_time_per_step_s']:.2f}",
         f"{row['rollout_utilisation']:.0%}",
-        " ".join(f"{name} {share:.0%}" for name, share in sorted(row["idle_share"].items())),
-        " ".join(f"{name} {spent_s:.1f}" for name, spent_s in sorted(row["cpu_s"].items())),
+        f"{idle.get('rollout', idle.get('worker', 1.0)):.0%}",
+        f"{idle.get('train', 1.0):.0%}" if "worker" not in idle else "same",
+        f"{cpu_s['controller']:.1f} s",
+        f"{cpu_s.get('rollout', cpu_s.get('worker', 0.0)):.1f} s",
+        f"{cpu_s['train']:.1f} s" if "train" in cpu_s else "same",
+        f"{cpu_s['environments']:.1f} s",
     ]

@@ -63,6 +63,8 @@ SMOLLM2_KINDS = (
     Kind("sums", "gym:chain_sum", 16, ("q_proj", "v_proj"), 2, 4, "fixed"),
 )
 
+WARM_UP = Kind("warm-up", "variety", 16, (*ALL_LINEAR_MODULES, "lm_head"), 2, 8)
+
 
 def make_tasks(
     kinds: Sequence[Kind], num_tasks: int, steps: int, max_new_tokens: int, delays_s: Mapping[str, float]
@@ -72,6 +74,11 @@ def make_tasks(
         _task(kinds[i % len(kinds)], i, steps, max_new_tokens, delays_s.get(kinds[i % len(kinds)].name, 0.0))
         for i in range(num_tasks)
     )
+
+
+def warm_up_task(max_new_tokens: int) -> TaskSettings:
+    """Makes torch and the engine do everything once: the first backward pass of a process alone takes a second."""
+    return _task(WARM_UP, 0, 2, max_new_tokens, 0.0)
 
 
 def _task(kind: Kind, index: int, steps: int, max_new_tokens: int, mean_s: float) -> TaskSettings:
@@ -90,7 +97,13 @@ def _task(kind: Kind, index: int, steps: int, max_new_tokens: int, mean_s: float
 
 def _environment(kind: Kind, seed: int, mean_s: float) -> AnyEnvironmentSettings:
     delay = DelaySettings(kind=kind.delay, mean_s=mean_s, sigma=kind.sigma) if mean_s else DelaySettings()  # type: ignore[arg-type]
-    common = {"seed": seed, "delay": delay, "require_stop": False, "turn_timeout_s": TURN_TIMEOUT_S, "score_timeout_s": TURN_TIMEOUT_S}
+    common = {
+        "seed": seed,
+        "delay": delay,
+        "require_stop": False,
+        "turn_timeout_s": TURN_TIMEOUT_S,
+        "score_timeout_s": TURN_TIMEOUT_S,
+    }
     if kind.environment == "calculator":
         return CalculatorSettings(**common)  # type: ignore[arg-type]
     if kind.environment.startswith("gym:"):

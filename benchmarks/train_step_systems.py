@@ -64,7 +64,9 @@ class StepSystem(Protocol):
     name: str
 
     async def __aenter__(self) -> "StepSystem": ...
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
     async def step(self) -> StepTime: ...
 
 
@@ -167,11 +169,12 @@ class TrlSteps:
         folder = Path(self._folder.name)
         prompts = folder / "prompts.json"
         prompts.write_text(json.dumps([examples(index, 0)["question"] for index in range(512)]), encoding="utf-8")
+        outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self._errors = (folder / "stderr.txt").open("w+", encoding="utf-8")
         self._process = await asyncio.create_subprocess_exec(
             str(TRL_PYTHON), str(TRL_PROGRAM), *self._arguments(prompts, folder / "output"),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=self._errors,
-            env={**os.environ, "OMP_NUM_THREADS": str(NUM_THREADS)},
+            env={**outside, "OMP_NUM_THREADS": str(NUM_THREADS)},
         )  # fmt: skip
         await self._receive()
         return self
@@ -179,8 +182,9 @@ class TrlSteps:
     def _arguments(self, prompts: Path, output: Path) -> Sequence[str]:
         shape = self.shape
         values = {
-            "--model": shape.model_path, "--dtype": shape.dtype, "--num-prompts": shape.num_prompts, "--group-size": shape.group_size,
-            "--new-tokens": shape.new_tokens, "--rank": shape.rank, "--prompts": prompts, "--output-folder": output,
+            "--model": shape.model_path, "--dtype": shape.dtype, "--num-prompts": shape.num_prompts,
+            "--group-size": shape.group_size, "--new-tokens": shape.new_tokens, "--rank": shape.rank,
+            "--prompts": prompts, "--output-folder": output,
         }  # fmt: skip
         return [str(part) for pair in values.items() for part in pair] + (["--autocast"] if self.autocast else [])
 

@@ -47,53 +47,6 @@ SECTIONS = {
     "tracking": "Trackers that follow the event log. They may fail without harm to the run.",
 }
 
-MEANINGS = {
-    "RunSettings.name": "Folder of the run under `runs/`. A name that is taken gets `-2`, `-3`, ...",
-    "RunSettings.seed": "Part of the seed of every sampled token.",
-    "ModelSettings.dtype": "Of weights and activations. Adapters and their optimizer are always float32.",
-    "ModelSettings.device": '"auto": CUDA if torch sees it, else the CPU.',
-    "WorkerSettings.rollout_threads": "Of the rollout process. While the trainer is idle, its threads are added.",
-    "WorkerSettings.train_threads": "Of the training process. Together with rollout_threads not more than there are cores.",
-    "WorkerSettings.environment_processes": "Processes that run environments and rewards, shared by all tasks.",
-    "TrackingSettings.tensorboard": "Write TensorBoard files to `RUN/tracking`.",
-    "TaskSettings.name": "Names the task everywhere; unique in the run.",
-    "TaskSettings.advantage": "What a reward is compared with: the other answers to the same question, or nothing (`raw`).",
-    "TaskSettings.seed": "Part of the seed of every token that this task samples.",
-    "LoraSettings.rank": "Inner width of the adapter.",
-    "LoraSettings.alpha": "The adapter's output is scaled by alpha / rank.",
-    "LoraSettings.target_modules": "Layers that get an adapter; the default is all linear layers but the unembedding, `lm_head`.",
-    "LoraSettings.seed": "Of the random half of the adapter (A); the other half (B) starts at zero.",
-    "SamplingSettings.temperature": "Of training rollouts.",
-    "SamplingSettings.stop_strings": "An answer ends when its text comes to contain one of them.",
-    "LossSettings.kind": "The loss of RL steps. The warm start always uses cross-entropy.",
-    "OptimizerSettings.learning_rate": "At its highest.",
-    "OptimizerSettings.beta1": "Decay of the first moment.",
-    "OptimizerSettings.beta2": "Decay of the second moment.",
-    "OptimizerSettings.epsilon": "Added to the root of the second moment.",
-    "OptimizerSettings.weight_decay": "Decoupled from the gradient.",
-    "OptimizerSettings.schedule": "Course of the learning rate after the warm-up, over the RL steps.",
-    "OptimizerSettings.warmup_steps": "RL steps in which the learning rate grows to its full height.",
-    "WarmStartSettings.steps": "0: no warm start.",
-    "WarmStartSettings.examples_per_step": "Worked answers in a step.",
-    "WarmStartSettings.learning_rate": "Of the warm start; constant.",
-    "EvaluationSettings.temperature": "0 is greedy.",
-    "EarlyStoppingSettings.target": "Stop when a held-out accuracy of the RL phase reaches this.",
-    "EarlyStoppingSettings.patience_evaluations": "Stop when so many evaluations in a row bring no gain.",
-    "EarlyStoppingSettings.min_gain": "A smaller gain than this counts as none.",
-    "DelaySettings.kind": "`long_tailed` is log-normal.",
-    "DelaySettings.mean_s": "Mean length of the wait.",
-    "EnvironmentSettings.setup_timeout_s": "Limit of asking for a question, of set-up and of clean-up.",
-    "EnvironmentSettings.turn_timeout_s": "Limit of one turn of the environment.",
-    "EnvironmentSettings.score_timeout_s": "Limit of scoring one episode.",
-    "DatasetSettings.format": "Which fields hold question and answer; see [environments](environments.md).",
-    "DatasetSettings.split": "Of a hub data set.",
-    "DatasetSettings.instruction": "Appended to each question.",
-    "CalculatorSettings.min_value": "Smallest operand.",
-    "CalculatorSettings.max_value": "Largest operand.",
-    "CalculatorSettings.operations": "Drawn from for each question.",
-}
-"""For keys whose settings have no docstring yet; one that has a docstring must not stand here."""
-
 KIND = 'Chooses the kind: `kind = "{kind}"`.'
 NAMES_OF_TYPES: dict[Any, str] = {str: "string", int: "whole number", float: "number", bool: "true or false", Path: "path"}
 
@@ -153,14 +106,13 @@ def _prose(settings: type[Settings]) -> str:
 
 def _meaning(settings: type[Settings], name: str) -> str:
     field = settings.model_fields[name]
-    owner = next(cls.__name__ for cls in reversed(settings.__mro__) if name in getattr(cls, "__annotations__", {}))
     if name == "kind" and field.default not in (PydanticUndefined, None) and len(_options(field.annotation)) == 1:
         return KIND.format(kind=field.default)
     if _table(settings, name):
         return _table(settings, name)
-    text = " ".join((field.description or MEANINGS.get(f"{owner}.{name}", "")).split())
+    text = " ".join((field.description or "").split())
     if not text:
-        raise SystemExit(f"{owner}.{name} has no docstring: write one in src/plait/config")
+        raise SystemExit(f"{settings.__name__}.{name} has no docstring: write one in src/plait/config")
     return text
 
 

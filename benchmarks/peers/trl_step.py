@@ -53,7 +53,9 @@ def vowel_share(completions: list[Any], **rest: Any) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--prompts", type=Path, required=True, help="a JSON list of questions; each step takes --num-prompts of them")
+    parser.add_argument(
+        "--prompts", type=Path, required=True, help="a JSON list of questions; each step takes --num-prompts of them"
+    )
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), required=True)
     parser.add_argument("--num-prompts", type=int, default=8)
     parser.add_argument("--group-size", type=int, default=8)
@@ -70,13 +72,14 @@ def main() -> None:
 
 def make_trainer(args: argparse.Namespace, callback: OnDemand) -> GRPOTrainer:
     batch = args.num_prompts * args.group_size
+    micro_batch = min(batch, args.micro_batch)
     config = GRPOConfig(
         output_dir=str(args.output_folder),
         use_cpu=True,
         bf16=args.autocast,
         model_init_kwargs={"dtype": "float32" if args.autocast else args.dtype},
-        per_device_train_batch_size=args.micro_batch,
-        gradient_accumulation_steps=batch // args.micro_batch,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=batch // micro_batch,
         num_generations=args.group_size,
         max_completion_length=args.new_tokens,
         generation_kwargs={"min_new_tokens": args.new_tokens},

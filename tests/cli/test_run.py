@@ -28,7 +28,8 @@ ACCURACIES = {"add": (0.1, 0.5), "gcd": (0.25, 0.4)}
 
 
 def evaluation(task: str, when: str, accuracy: float, num_questions: int = 64) -> EvaluationDone:
-    return EvaluationDone(time_s=1.0, task=task, version=0, accuracy=accuracy, num_questions=num_questions, when=when)
+    version = {"before": 0, "periodic": 2, "after": 4}[when]
+    return EvaluationDone(time_s=1.0, task=task, version=version, accuracy=accuracy, num_questions=num_questions, when=when)
 
 
 @pytest.fixture

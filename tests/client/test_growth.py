@@ -5,10 +5,9 @@ from pathlib import Path
 
 import psutil
 
-from plait.client.runs import drive
+from plait.client.runs import drive, open_run
 from plait.config.load import effective_toml
 from plait.observe.events import StepCommitted
-from plait.observe.log import EventLog
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from tests.runs import tiny_settings, tiny_task
@@ -30,8 +29,9 @@ def test_memory_and_open_files_settle(tmp_path: Path) -> None:
             processes = {"controller": psutil.Process().pid, **drivers[0].workers.pids}
             seen[event.step] = {name: _usage(psutil.Process(pid)) for name, pid in processes.items()}
 
-    with directory.lock(), EventLog(directory.events) as log:
-        assert asyncio.run(drive(settings, directory, log, [measure], on_start=drivers.append)) == "done"
+    with open_run(settings, directory, resume=False) as run:
+        run.listeners.append(measure)
+        assert asyncio.run(drive(settings, directory, run, drivers.append)) == "done"
     for name, (memory, files) in seen[LAST].items():
         memory_before, files_before = seen[FIRST][name]
         if name != "train":

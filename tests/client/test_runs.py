@@ -2,20 +2,23 @@
 
 import asyncio
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from plait.client.runs import drive, recover, run_file
+from plait.client.runs import drive, open_run, run_file
 from plait.config.load import effective_toml
 from plait.config.run import RunSettings
+from plait.models.tiny import make_tiny_model
 from plait.observe.events import EvaluationDone, PhaseSpan, RewardError, RunEnded, TaskStateChanged, WorkerLost, WorkerSpan
-from plait.observe.log import EventLog, read_latest_events
+from plait.observe.log import read_latest_events
 from plait.state.records import list_steps
 from plait.state.rundir import RunDirectory
 from plait.state.samples import read_samples
 from plait.tasks.driver import RunDriver
+from plait.types.errors import ConfigError, WorkerFailure
 from tests.runs import REWARDS, committed_steps, digests, tiny_settings, tiny_task
 
 
@@ -126,8 +129,9 @@ def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, worker:
             killed.append(drivers[0].workers.pids[worker])
             os.kill(killed[0], signal.SIGKILL)
 
-    with directory.lock(), EventLog(directory.events) as log:
-        assert asyncio.run(drive(settings, directory, log, [kill_once], on_start=drivers.append)) == "done"
+    with open_run(settings, directory, resume=False) as run:
+        run.listeners.append(kill_once)
+        assert asyncio.run(drive(settings, directory, run, drivers.append)) == "done"
     assert killed
     lost = [e for e in read_latest_events(directory.events) if isinstance(e, WorkerLost)]
     assert [e.worker for e in lost] == [worker]
@@ -145,8 +149,10 @@ def test_a_run_whose_worker_keeps_dying_fails_with_the_cause(tmp_path: Path) -> 
         for pid in drivers[0].workers.pids.values():
             os.kill(pid, signal.SIGKILL)
 
-    with directory.lock(), EventLog(directory.events) as log, pytest.raises(Exception, match="SIGKILL"):
-        asyncio.run(drive(settings, directory, log, [kill_always], on_start=drivers.append))
+    with open_run(settings, directory, resume=False) as run:
+        run.listeners.append(kill_always)
+        with pytest.raises(WorkerFailure, match="SIGKILL"):
+            asyncio.run(drive(settings, directory, run, drivers.append))
     assert [e.status for e in read_latest_events(directory.events) if isinstance(e, RunEnded)] == ["failed"]
 
 
@@ -157,6 +163,25 @@ def test_recover_appends_the_events_that_a_crash_left_out(tmp_path: Path) -> Non
     kept = [line for line in lines if b'"kind":"step"' not in line or b'"step":3' not in line]
     assert len(kept) == len(lines) - 1
     directory.events.write_bytes(b"".join(kept))
-    with EventLog(directory.events) as log:
-        recover(settings, directory, log)
+    with open_run(settings, directory, resume=True):
+        pass
     assert [step.step for step in committed_steps(directory, "a")] == [1, 2, 3]
+
+
+def test_a_run_that_cannot_begin_leaves_no_directory(tmp_path: Path) -> None:
+    task = tiny_task("a")
+    task["environment"] = task["environment"] | {"function": f"{REWARDS}:no_such_function"}
+    directory = new_run(tmp_path, settings := tiny_settings(tmp_path, task))
+    with pytest.raises(ConfigError, match="no_such_function"):
+        run_file(settings, directory, show_progress=False)
+    assert not directory.path.exists()
+
+
+def test_another_base_model_is_refused_on_resume(tmp_path: Path) -> None:
+    settings = tiny_settings(tmp_path, tiny_task("a"))
+    directory = run_all(tmp_path, settings)
+    shutil.rmtree(tmp_path / "model")
+    make_tiny_model(tmp_path / "model", seed=7)
+    assert run_file(settings, directory, resume=True, show_progress=False) == "failed"
+    states = [e for e in read_latest_events(directory.events) if isinstance(e, TaskStateChanged)]
+    assert "was trained on base" in states[-1].cause

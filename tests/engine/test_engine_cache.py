@@ -96,6 +96,14 @@ def test_release_frees_what_was_kept() -> None:
     engine.check_idle()
 
 
+def test_full_pool_keeps_what_it_has_of_a_generation() -> None:
+    engine = make_engine(model(), pool_tokens=48)
+    request = Request("a", PROMPT, SamplingParams(24, seed=1), "t0")
+    found = serve(engine, [request], budget=5)["a"]
+    assert [result.cached_tokens for result in found.results] == [0, 44, 48, 48, 48]
+    assert_same(model(), request, found)
+
+
 def test_cancelling_frees_what_earlier_chunks_stored() -> None:
     driver = Driver(make_engine(model()), budget=20)
     driver.submit(Request("a", PROMPT, SamplingParams(60, seed=1), "t0", keep_cache=True))

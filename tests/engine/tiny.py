@@ -44,10 +44,6 @@ LORAS = (
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 64}
 """torch takes other kernels, which round otherwise, for products of up to 16^3 multiplications: no real model has such."""
 
-SHORTEST_EXACT = 16
-"""torch adds up a softmax over fewer values than a vector has lanes in another order, so a full pass over a shorter context may
-differ in a last bit from attention over padded keys."""
-
 
 @dataclass(frozen=True, eq=False)
 class Model:
@@ -216,7 +212,7 @@ def assert_same(model: Model, request: Request, outcome: Outcome, **reference: A
 
 def assert_close(model: Model, request: Request, found: Sequence[float], wanted: Sequence[float]) -> None:
     """Log-probabilities of one request, computed in two ways."""
-    if model.is_exact and len(request.context) >= SHORTEST_EXACT:
+    if model.is_exact:
         assert tuple(found) == tuple(wanted), request
         return
     assert model.decoder.dtype == torch.float32, "bfloat16 that is not exact has no tolerance worth testing"

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from plait.lora.initial import pristine_adapter
 from plait.lora.merge import merge_into_base
-from plait.lora.mix import ConcatLora, FusedAdapter, SingleLora, StackedAdapters
+from plait.lora.mix import FusedAdapter, SingleLora, mix_adapters
 from plait.lora.peft_format import export_adapter, import_adapter
+from plait.lora.stack import StackedAdapters
 from plait.models.decoder import Decoder
 from plait.models.tiny import make_tiny_model
 from plait.types.lora import LoraConfig
@@ -71,7 +72,7 @@ def test_mixed_ranks_in_one_batch_each_equal_peft(base: tuple[Path, Decoder], tm
     fused = [FusedAdapter(ADAPTERS[name], tensors, decoder.config, torch.float32) for name, tensors in trained.items()]
     tokens = random_tokens(decoder.config.vocab_size, batch=len(ADAPTERS), length=24)
     rows = torch.arange(len(ADAPTERS)).repeat_interleave(24)
-    ours = decoder_logits(decoder, tokens, ConcatLora(StackedAdapters(fused), rows, torch.float32)).log_softmax(-1)
+    ours = decoder_logits(decoder, tokens, mix_adapters(StackedAdapters(fused), rows)).log_softmax(-1)
     for index, (name, tensors) in enumerate(trained.items()):
         export_adapter(tmp_path / name, ADAPTERS[name], tensors)
         expected = peft_logprobs(folder, tmp_path / name, tokens[index : index + 1])

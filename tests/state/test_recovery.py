@@ -84,10 +84,10 @@ def test_tasks_do_not_mix(run: RunDirectory, write: Write, log: Log) -> None:
 
 
 def test_another_base_is_refused(make: Any) -> None:
-    plan = TaskRecovery(task="add", record=make.record(2))
-    check_base(plan, "base")
+    record = make.record(2)
+    check_base(record, "base")
     with pytest.raises(StateError, match=r"'add' was trained on base base; the model now has digest other"):
-        check_base(plan, "other")
+        check_base(record, "other")
 
 
 def test_clean_up_removes_only_temporaries(run: RunDirectory, write: Write) -> None:

@@ -1,5 +1,6 @@
 """`plait run --dry-run`: what a run needs beside what the machine has."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ import msgspec
 import psutil
 
 from plait.cli.output import human_bytes, print_json, print_warning
+from plait.client.runs import check_environments
 from plait.config.explain import Need, RunEstimate, estimate_run
 from plait.config.run import RunSettings
 from plait.observe.text import duration
@@ -16,6 +18,7 @@ from plait.types.model import ModelConfig
 
 def print_estimate(settings: RunSettings, as_json: bool) -> None:
     """Read the model's shape (not its weights) and print what the run needs."""
+    asyncio.run(check_environments(settings))
     device = pick_device(settings.model.device)
     estimate = estimate_run(settings, read_model_config(settings.model.path), device)
     if as_json:

@@ -1,5 +1,6 @@
 """`plait run` and `plait resume`."""
 
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -95,7 +96,11 @@ def _train(settings: "RunSettings", directory: "RunDirectory", *, is_resumed: bo
     from plait.client.runs import run_file
     from plait.observe.log import read_latest_events
 
-    run_file(settings, directory, resume=is_resumed, show_progress=not as_json)
+    try:
+        status = run_file(settings, directory, resume=is_resumed, show_progress=not as_json)
+    except KeyboardInterrupt:
+        print(f"interrupted; go on with: plait resume {directory.name}", file=sys.stderr)
+        raise typer.Exit(130) from None
     gains = gains_of([task.name for task in settings.tasks], read_latest_events(directory.events))
     if as_json:
         print_json(
@@ -104,5 +109,5 @@ def _train(settings: "RunSettings", directory: "RunDirectory", *, is_resumed: bo
     else:
         print(describe_gains(gains, min_gain))
         print(f"report: {directory.report}")
-    if min_gain is not None and not is_enough(gains, min_gain):
+    if status == "failed" or (min_gain is not None and not is_enough(gains, min_gain)):
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from plait.observe.events import AnyEvent, RunEnded
 from plait.observe.log import read_events
 from plait.observe.report import TaskSamples, build_report, write_report
 from plait.state.rundir import RunDirectory
@@ -13,9 +14,16 @@ def write_run_report(directory: RunDirectory) -> Path:
     """Build RUN/report.html, finished or not. Raises StateError if the run cannot be read."""
     samples = [_task_samples(directory, task) for task in directory.list_tasks()]
     config = directory.config.read_text(encoding="utf-8") if directory.config.exists() else ""
-    events = read_events(directory.events) if directory.events.exists() else ()
-    write_report(directory.report, build_report(events, samples, config))
+    write_report(directory.report, build_report(_events(directory), samples, config))
     return directory.report
+
+
+def _events(directory: RunDirectory) -> list[AnyEvent]:
+    """The log; a run that ended without a word, as by a kill, is told to be interrupted."""
+    events = list(read_events(directory.events)) if directory.events.exists() else []
+    if events and not isinstance(events[-1], RunEnded) and directory.holder() is None:
+        events.append(RunEnded(time_s=events[-1].time_s, status="interrupted"))
+    return events
 
 
 def _task_samples(directory: RunDirectory, task: str) -> TaskSamples:

@@ -18,12 +18,12 @@ from typing import Any
 
 from plait.client.policies import Policy, export_policy, open_policy
 from plait.client.reports import write_run_report
-from plait.client.runs import drive, recover
+from plait.client.runs import drive, open_run
 from plait.config.load import effective_toml, load_settings, make_settings
 from plait.config.run import RunSettings
 from plait.config.task import TaskSettings
 from plait.observe.events import AnyEvent, EvaluationDone, StepCommitted
-from plait.observe.log import EventLog
+from plait.observe.log import read_latest_events
 from plait.observe.summary import RunSummary
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
@@ -53,6 +53,7 @@ class Run:
         self._driver: RunDriver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[str] | None = None
+        self._has_begun = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"plait-{self.directory.name}", daemon=True)
         self._status: str | None = None
         self._error: BaseException | None = None
@@ -74,6 +75,8 @@ class Run:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
+        if error is None and self._error is not None:
+            raise self._error
 
     def wait(self, timeout_s: float | None = None) -> str:
         """Wait for the end: "done", "failed" or "interrupted". Raises what ended the run as a whole, or TimeoutError."""
@@ -86,6 +89,7 @@ class Run:
 
     def stop(self) -> None:
         """End the run now; every finished step is kept."""
+        self._has_begun.wait()
         if self._loop is not None and self._work is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._work.cancel)
         self._thread.join()
@@ -106,8 +110,6 @@ class Run:
 
     def accuracy(self, task: str) -> dict[int, float]:
         """Held-out accuracy by policy version, so far."""
-        from plait.observe.log import read_latest_events
-
         found = (e for e in read_latest_events(self.directory.events) if isinstance(e, EvaluationDone) and e.task == task)
         return {event.version: event.accuracy for event in found}
 
@@ -150,13 +152,15 @@ class Run:
         except BaseException as error:
             self._error = error
         finally:
+            self._has_begun.set()
             self._events.put(None)
 
     async def _main(self) -> str:
         self._loop, self._work = asyncio.get_running_loop(), asyncio.current_task()
-        with self.directory.lock(), EventLog(self.directory.events) as log:
-            history = recover(self.settings, self.directory, log) if self._is_resumed else []
-            return await drive(self.settings, self.directory, log, [self._events.put], history, self._started)
+        self._has_begun.set()
+        with open_run(self.settings, self.directory, self._is_resumed) as run:
+            run.listeners += [self.summary.apply, self._events.put]
+            return await drive(self.settings, self.directory, run, self._started)
 
     def _started(self, driver: RunDriver) -> None:
         self._driver = driver

@@ -1,8 +1,10 @@
 """One run in this process: everything around the driver, from the lock to the report."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from plait.client.reports import write_run_report
 from plait.config.checks import check_settings
@@ -23,56 +25,84 @@ from plait.types.errors import ConfigError
 TRACKING_FOLDER = "tracking"
 
 
+@dataclass(slots=True)
+class OpenRun:
+    """A run directory in use by this process."""
+
+    log: EventLog
+    history: list[AnyEvent]
+    """The events of the run so far, if it is resumed."""
+    listeners: list[Listener] = field(default_factory=list)
+
+
 def run_file(settings: RunSettings, directory: RunDirectory, *, resume: bool = False, show_progress: bool = True) -> str:
     """Run to the end, with a live view, trackers and a report. Returns "done" or "failed" (a task failed)."""
-    with ExitStack() as stack:
-        stack.enter_context(directory.lock())
-        log = stack.enter_context(EventLog(directory.events))
-        history = recover(settings, directory, log) if resume else []
-        listeners: list[Listener] = []
-        if show_progress:
-            listeners.append(stack.enter_context(LiveView(history=history)).on_event)
-        for follower in make_followers(settings.tracking, directory.path / TRACKING_FOLDER, log.append, lambda: list(history)):
-            stack.callback(follower.close)
-            listeners.append(follower.on_event)
-        status = asyncio.run(drive(settings, directory, log, listeners, history))
-    write_run_report(directory)
-    return status
+    with open_run(settings, directory, resume) as run:
+        if not show_progress:
+            return asyncio.run(drive(settings, directory, run))
+        with LiveView(history=run.history) as view:
+            run.listeners.append(view.on_event)
+            return asyncio.run(drive(settings, directory, run))
+
+
+@contextmanager
+def open_run(settings: RunSettings, directory: RunDirectory, resume: bool) -> Iterator[OpenRun]:
+    """Take the directory, bring its log up to date, and start the trackers; write the report at the end, however it ends.
+
+    A new run that ends before anything happened leaves no directory behind.
+    """
+    with directory.lock(), EventLog(directory.events) as log:
+        run = OpenRun(log, _recover(settings, directory, log) if resume else [])
+        followers = make_followers(settings.tracking, directory.path / TRACKING_FOLDER, log.append, lambda: list(run.history))
+        run.listeners += [follower.on_event for follower in followers]
+        try:
+            yield run
+        finally:
+            for follower in followers:
+                follower.close()
+            log.sync()
+            if directory.events.stat().st_size:
+                write_run_report(directory)
+            elif not resume:
+                shutil.rmtree(directory.path)
 
 
 async def drive(
-    settings: RunSettings,
-    directory: RunDirectory,
-    log: EventLog,
-    listeners: Iterable[Listener] = (),
-    history: Iterable[AnyEvent] = (),
-    on_start: Callable[[RunDriver], None] | None = None,
+    settings: RunSettings, directory: RunDirectory, run: OpenRun, on_start: Callable[[RunDriver], None] | None = None
 ) -> str:
-    """The run itself. The directory's lock must be held."""
+    """The run itself."""
     problems = check_settings(settings)
     if problems:
         raise ConfigError("\n".join(problems))
     model_path = find(settings.model.path)
     tokenizer = Tokenizer.load(model_path)
-    history = list(history)
-    by_task = {task.name: task.environment for task in settings.tasks}
-    environments = await EnvironmentPool.start(by_task, settings.workers.environment_processes)
+    environments = await start_environments(settings, settings.workers.environment_processes)
     try:
-        driver = RunDriver(settings, directory, str(model_path), tokenizer, environments, log, past_run(history))
-        driver.listeners += listeners
+        driver = RunDriver(settings, directory, str(model_path), tokenizer, environments, run.log, past_run(run.history))
+        driver.listeners += run.listeners
         if on_start is not None:
             on_start(driver)
-        return await driver.run(resumed=bool(history))
+        return await driver.run(resumed=bool(run.history))
     finally:
         await environments.close()
 
 
-def recover(settings: RunSettings, directory: RunDirectory, log: EventLog) -> list[AnyEvent]:
+async def start_environments(settings: RunSettings, num_processes: int) -> EnvironmentPool:
+    """Build every task's environment. Raises ConfigError or StageFailure for the first that cannot be."""
+    return await EnvironmentPool.start({task.name: task.environment for task in settings.tasks}, num_processes)
+
+
+async def check_environments(settings: RunSettings) -> None:
+    """Build every task's environment once, and take it down again."""
+    environments = await start_environments(settings, 1)
+    await environments.close()
+
+
+def _recover(settings: RunSettings, directory: RunDirectory, log: EventLog) -> list[AnyEvent]:
     """Bring the log up to the records; the events of the run so far."""
     names = [task.name for task in settings.tasks]
     clean_up(directory, names)
-    events = list(read_latest_events(directory.events))
-    recoveries = plan_recovery(directory, names, events)
+    recoveries = plan_recovery(directory, names, list(read_latest_events(directory.events)))
     for recovery in recoveries.values():
         for event in recovery.missing_events:
             log.append(event)

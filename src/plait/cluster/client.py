@@ -19,8 +19,8 @@ OnLost = Callable[[WorkerFailure], None]
 def thread_variables(threads: int) -> dict[str, str]:
     """Environment that must be set before torch loads.
 
-    Spinning OpenMP threads collapse when another process wants their core (45 ms became 2052 ms), so they sleep at once. oneDNN keeps
-    a compiled kernel for every shape it has met; training meets new ones at every step, so their number is bounded.
+    Spinning OpenMP threads collapse when another process wants their core (45 ms became 2052 ms), so they sleep at once.
+    oneDNN keeps a compiled kernel for every shape it has met; training meets new ones at every step, so their number is bounded.
     """
     return {
         "OMP_NUM_THREADS": str(threads),

@@ -21,13 +21,14 @@ from plait.lora.peft_format import from_peft_tensors, to_peft_tensors
 from plait.models.decoder import Decoder
 from plait.observe.events import StepCommitted
 from plait.state.records import latest_record, read_adapter, read_optimizer, step_folder, write_record
+from plait.state.recovery import check_base
 from plait.state.retention import thin_records
 from plait.state.step_record import StepRecord
 from plait.state.writer_lock import WriterLock
 from plait.training.slices import SliceQueue
 from plait.training.trainer import AdapterTrainer
 from plait.training.training_pass import PassResult, PassSettings, TrainingPass
-from plait.types.errors import StateError
+from plait.types.errors import PlaitError, StateError
 from plait.types.lora import LoraConfig
 from plait.types.policy import AdapterRef, PolicyVersion
 
@@ -104,7 +105,7 @@ class TrainRole:
         return task, [done], done.event.num_trained_tokens
 
     def _failed(self, task: str, error: Exception) -> JobFailed:
-        return JobFailed(task, f"{error}" if isinstance(error, StateError) else "".join(traceback.format_exception(error)).strip())
+        return JobFailed(task, f"{error}" if isinstance(error, PlaitError) else "".join(traceback.format_exception(error)).strip())
 
     def _drop(self, task: str) -> None:
         self.queue.remove(task)
@@ -120,6 +121,7 @@ class TrainRole:
         lock = WriterLock(folder)
         latest = latest_record(folder)
         record = latest.record or self._first_record(folder, settings, lora)
+        check_base(record, self.base_digest)
         tensors, optimizer = self._read(folder, record, lora)
         trainer = AdapterTrainer(self.decoder, lora, tensors, self.passes)
         trainer.load_state(tensors, optimizer)

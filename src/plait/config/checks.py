@@ -97,6 +97,3 @@ def _check_delay(delay: DelaySettings, environment: EnvironmentSettings) -> Iter
         yield f'.delay.mean_s = {delay.mean_s} has no effect with delay.kind = "none": choose "fixed" or "long_tailed"'
     if delay.kind != "none" and not delay.mean_s:
         yield f'.delay.kind = "{delay.kind}" needs delay.mean_s above 0'
-    limit_s = min(environment.turn_timeout_s, environment.score_timeout_s)
-    if delay.kind == "fixed" and delay.mean_s >= limit_s:
-        yield f".delay.mean_s = {delay.mean_s} reaches the time limit {limit_s} (turn_timeout_s, score_timeout_s): raise that"

@@ -13,7 +13,9 @@ class DelaySettings(Settings):
     """An artificial wait that stands for a slow verifier or tool."""
 
     kind: Literal["none", "fixed", "long_tailed"] = "none"
+    """`long_tailed` is log-normal."""
     mean_s: Annotated[float, Field(ge=0)] = 0.0
+    """Mean length of the wait."""
     sigma: Annotated[float, Field(gt=0)] = 1.0
     """Shape of the log-normal of `long_tailed`."""
 
@@ -26,8 +28,11 @@ class EnvironmentSettings(Settings):
     system_prompt: str | None = None
     """Replaces the chat template's own system message; an empty string removes it."""
     setup_timeout_s: PositiveSeconds = 60.0
+    """Limit of asking for a question, of set-up and of clean-up."""
     turn_timeout_s: PositiveSeconds = 30.0
+    """Limit of one turn of the environment."""
     score_timeout_s: PositiveSeconds = 10.0
+    """Limit of scoring one episode."""
     delay: DelaySettings = DelaySettings()
     """Waited for in every turn and in scoring."""
     max_episode_retries: Annotated[int, Field(ge=0)] = 1
@@ -57,10 +62,13 @@ class DatasetSettings(EnvironmentSettings):
     path: str
     """A JSONL file, or the id of a hub data set."""
     format: Literal["gsm8k", "math", "amc"] = "gsm8k"
+    """Which fields hold question and answer; see [environments](environments.md)."""
     split: str = "train"
+    """Of a hub data set."""
     evaluation_path: str | None = None
     """Held-out questions; without it the last tenth of `path` is held out."""
     instruction: str = ""
+    """Appended to each question."""
 
 
 class FunctionSettings(EnvironmentSettings):
@@ -80,8 +88,11 @@ class CalculatorSettings(EnvironmentSettings):
 
     kind: Literal["calculator"] = "calculator"
     min_value: int = 10
+    """Smallest operand."""
     max_value: int = 99
+    """Largest operand."""
     operations: tuple[Literal["+", "-", "*"], ...] = ("+",)
+    """Drawn from for each question."""
 
 
 AnyEnvironmentSettings = Annotated[

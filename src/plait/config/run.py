@@ -12,7 +12,9 @@ class ModelSettings(Settings):
     path: str = "smollm2-135m-instruct"
     """A name from `plait models list`, a folder, a GGUF file, or a hub id."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Of weights and activations. Adapters and their optimizer are always float32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """"auto": CUDA if torch sees it, else the CPU."""
     max_context_tokens: Annotated[int, Field(ge=16)] = 1024
     """Longest prompt plus answers of all turns."""
 
@@ -21,8 +23,11 @@ class WorkerSettings(Settings):
     layout: Literal["split", "shared"] = "split"
     """"split": rollout and training in a process each; "shared": one process does both."""
     rollout_threads: Annotated[int, Field(ge=1)] = 1
+    """Of the rollout process. While the trainer is idle, its threads are added."""
     train_threads: Annotated[int, Field(ge=1)] = 1
+    """Of the training process. Together with rollout_threads not more than there are cores."""
     environment_processes: Annotated[int, Field(ge=1)] = 2
+    """Processes that run environments and rewards, shared by all tasks."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
     """How often lost worker processes are replaced before the run fails."""
 
@@ -56,13 +61,16 @@ class StateSettings(Settings):
 
 class TrackingSettings(Settings):
     tensorboard: bool = False
+    """Write TensorBoard files to `RUN/tracking`."""
     wandb: bool = False
     """Offline unless WANDB_MODE says otherwise."""
 
 
 class RunSettings(Settings):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] = "run"
+    """Folder of the run under `runs/`. A name that is taken gets `-2`, `-3`, ..."""
     seed: int = 0
+    """Part of the seed of every sampled token."""
     model: ModelSettings = ModelSettings()
     workers: WorkerSettings = WorkerSettings()
     engine: EngineSettings = EngineSettings()

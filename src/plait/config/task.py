@@ -16,22 +16,29 @@ ALL_LINEAR_MODULES: tuple[TargetModule, ...] = ATTENTION_MODULES + MLP_MODULES
 
 class LoraSettings(Settings):
     rank: Annotated[int, Field(ge=1, le=512)] = 16
+    """Inner width of the adapter."""
     alpha: Annotated[float, Field(gt=0)] = 32.0
+    """The adapter's output is scaled by alpha / rank."""
     target_modules: tuple[TargetModule, ...] = ALL_LINEAR_MODULES
+    """Layers that get an adapter; the default is all linear layers but the unembedding, `lm_head`."""
     seed: int = 0
+    """Of the random half of the adapter (A); the other half (B) starts at zero."""
 
 
 class SamplingSettings(Settings):
     """Training rollouts draw from the whole distribution: truncation (top-p, top-k) would bias the gradient."""
 
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
+    """Of training rollouts."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 64
     """Per turn."""
     stop_strings: tuple[str, ...] = ()
+    """An answer ends when its text comes to contain one of them."""
 
 
 class LossSettings(Settings):
     kind: Literal["cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo"] = "importance_sampling"
+    """The loss of RL steps. The warm start always uses cross-entropy."""
     clip_low: float | None = None
     """Lower bound of the ratio (ppo, gspo: 0.8; cispo: 0)."""
     clip_high: float | None = None
@@ -59,22 +66,32 @@ class OptimizerSettings(Settings):
     """AdamW."""
 
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    """At its highest."""
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of the first moment."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.95
+    """Decay of the second moment."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    """Added to the root of the second moment."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled from the gradient."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
     """Gradients longer than this are scaled to it; 0 is off."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the learning rate after the warm-up, over the RL steps."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """RL steps in which the learning rate grows to its full height."""
 
 
 class WarmStartSettings(Settings):
     """Supervised steps on the environment's own worked answers before RL, for formats that start at zero reward."""
 
     steps: Annotated[int, Field(ge=0)] = 0
+    """0: no warm start."""
     examples_per_step: Annotated[int, Field(ge=1)] = 16
+    """Worked answers in a step."""
     learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    """Of the warm start; constant."""
 
 
 class EvaluationSettings(Settings):
@@ -85,18 +102,23 @@ class EvaluationSettings(Settings):
     every_steps: Annotated[int, Field(ge=0)] = 0
     """Also every so many steps; 0: only before and after."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """0 is greedy."""
 
 
 class EarlyStoppingSettings(Settings):
     """Ends the task when the held-out score is good enough or no longer improves; needs `evaluation.every_steps`."""
 
     target: float | None = None
+    """Stop when a held-out accuracy of the RL phase reaches this."""
     patience_evaluations: Annotated[int, Field(ge=1)] | None = None
+    """Stop when so many evaluations in a row bring no gain."""
     min_gain: Annotated[float, Field(ge=0)] = 0.0
+    """A smaller gain than this counts as none."""
 
 
 class TaskSettings(Settings):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    """Names the task everywhere; unique in the run."""
     environment: AnyEnvironmentSettings
     steps: Annotated[int, Field(ge=1)] = 20
     """RL steps, after the warm start's."""
@@ -108,6 +130,7 @@ class TaskSettings(Settings):
     sampling: SamplingSettings = SamplingSettings()
     loss: LossSettings = LossSettings()
     advantage: Literal["group_centred", "group_standardised", "leave_one_out", "raw"] = "group_standardised"
+    """What a reward is compared with: the other answers to the same question, or nothing (`raw`)."""
     optimizer: OptimizerSettings = OptimizerSettings()
     warm_start: WarmStartSettings = WarmStartSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
@@ -115,6 +138,7 @@ class TaskSettings(Settings):
     max_staleness: Annotated[int, Field(ge=0)] = 0
     """0 is strictly on-policy: a step trains only on tokens of the latest version."""
     seed: int = 0
+    """Part of the seed of every token that this task samples."""
 
     @model_validator(mode="after")
     def _keys_fit(self) -> "TaskSettings":

@@ -10,61 +10,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from plait.lora.site import FusedSite, add_delta, add_delta_
+from plait.lora.fused import FusedAdapter as FusedAdapter
+from plait.lora.fused import module_output_sizes as module_output_sizes
+from plait.lora.site import add_delta, add_delta_
 from plait.lora.stack import SiteStack, StackedAdapters
-from plait.models.decoder import SITE_MODULES, UNEMBED, LoraDelta
+from plait.models.decoder import LoraDelta
 from plait.models.kernels import grouped_product
-from plait.types.lora import LoraConfig
-from plait.types.model import ModelConfig
 
-RANK_MULTIPLE = 16
-"""Ranks are padded with zeros to this, so that vector lanes are full."""
-
-SEGMENT_COST_ROWS = 18
-"""Taking an adapter alone costs as much as so many more rows in a padded product (SmolLM2, rank 16, one thread)."""
+SEGMENT_COST_ROWS = 150
+"""Taking an adapter alone costs as much as so many more rows in a padded product (SmolLM2, rank 16, one thread: 10 to 20 ms a pass)."""
 
 MIN_GROUP_ROWS = 2
 """A product of a single row takes other kernels, with other rounding."""
-
-
-class FusedAdapter:
-    """One adapter laid out by (site, layer), in the dtype of the model. Differentiable if its tensors are."""
-
-    def __init__(self, config: LoraConfig, tensors: Mapping[str, Tensor], model: ModelConfig, dtype: torch.dtype) -> None:
-        self.sites: dict[tuple[str, int], FusedSite] = {}
-        for site, modules in SITE_MODULES.items():
-            if set(modules) & set(config.target_modules):
-                for layer in range(1 if site == UNEMBED else model.num_layers):
-                    self.sites[site, layer] = _fuse(config, tensors, model, modules, layer, dtype)
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(site.num_bytes for site in self.sites.values())
-
-
-def module_output_sizes(model: ModelConfig) -> dict[str, int]:
-    heads, kv_heads = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-    return {
-        "q_proj": heads, "k_proj": kv_heads, "v_proj": kv_heads, "o_proj": model.hidden_size,
-        "gate_proj": model.intermediate_size, "up_proj": model.intermediate_size, "down_proj": model.hidden_size,
-        "lm_head": model.vocab_size,
-    }  # fmt: skip
-
-
-def _fuse(
-    config: LoraConfig, tensors: Mapping[str, Tensor], model: ModelConfig, modules: Sequence[str], layer: int, dtype: torch.dtype
-) -> FusedSite:
-    sizes, padding = module_output_sizes(model), -config.rank % RANK_MULTIPLE
-    targets = [place for place, module in enumerate(modules) if module in config.target_modules]
-    a_parts, b_parts = [], []
-    for place in targets:
-        prefix = modules[place] if modules[place] == "lm_head" else f"layers.{layer}.{modules[place]}"
-        a_parts.append(F.pad(tensors[prefix + ".A"].T, (0, padding)))
-        b_parts.append(F.pad((tensors[prefix + ".B"] * config.scaling).T, (0, 0, 0, padding)).to(dtype).contiguous())
-    return FusedSite(torch.cat(a_parts, dim=1).to(dtype), tuple(b_parts), tuple(targets), tuple(sizes[m] for m in modules))
 
 
 class SingleLora:
@@ -108,12 +67,14 @@ class BatchedLora:
     """Rows of a few adapters multiplied together, for a batch whose row r belongs to adapter `adapter_R[r]` of the stack (-1: the
     base alone). Adapters with many rows are taken alone. Inference only."""
 
-    def __init__(self, stacked: StackedAdapters, adapter_R: Tensor, dtype: object = None) -> None:
+    def __init__(self, stacked: StackedAdapters, adapter_R: Tensor) -> None:
         self.stacked = stacked
         owners = adapter_R.tolist()
         counts = Counter(owner for owner in owners if owner >= 0)
         alone = taken_alone(counts, len(stacked.adapters))
-        self.segments = SegmentLora(stacked.adapters, torch.tensor([o if o in alone else -1 for o in owners], device=adapter_R.device))
+        self.segments = SegmentLora(
+            stacked.adapters, torch.tensor([o if o in alone else -1 for o in owners], device=adapter_R.device)
+        )
         together = [-1 if owner in alone else owner for owner in owners]
         self.plans = {site: _Plan(stack, together, adapter_R.device) for site, stack in stacked.sites.items()}
 
@@ -181,6 +142,3 @@ def mix_adapters(stacked: StackedAdapters, adapter_R: Tensor) -> LoraDelta | Non
         return SingleLora(stacked.adapters[owners.pop()])
     return BatchedLora(stacked, adapter_R)
 
-
-ConcatLora = BatchedLora
-MAX_CONCAT_ADAPTERS = 1024

@@ -3,14 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from plait.lora.fused import FusedAdapter
 from plait.lora.site import FusedSite
-
-if TYPE_CHECKING:
-    from plait.lora.mix import FusedAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +24,7 @@ class SiteStack:
 class StackedAdapters:
     """`weights[site, layer]` are A [N, in, modules * rank] and B [N * pieces, rank, width] of the N members of `sites[site]`."""
 
-    def __init__(self, adapters: "Sequence[FusedAdapter]") -> None:
+    def __init__(self, adapters: Sequence[FusedAdapter]) -> None:
         self.adapters = tuple(adapters)
         self.sites: dict[str, SiteStack] = {}
         self.weights: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}

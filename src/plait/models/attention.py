@@ -18,6 +18,9 @@ other rounding for fewer queries, the more so the wider the head."""
 
 NARROW_HEAD = 64
 
+MIN_KEYS = 16
+"""Keys are padded to this number: torch adds up a softmax over fewer values than a vector has lanes in another order."""
+
 VALUE_CHUNK = 128
 """In float32, the product with the values is summed over chunks of so many keys."""
 
@@ -55,6 +58,10 @@ def causal_mask(positions_BL: Tensor, num_keys: int, group: int, dtype: torch.dt
 
 def attend(q_BKMD: Tensor, k_BKSD: Tensor, v_BKSD: Tensor, mask_B1MS: Tensor, scale: float) -> Tensor:
     """Softmax attention, [B, K, M, D]. Every key that the mask hides must hold finite values."""
+    missing = MIN_KEYS - k_BKSD.shape[2]
+    if missing > 0:
+        k_BKSD, v_BKSD = F.pad(k_BKSD, (0, 0, 0, missing)), F.pad(v_BKSD, (0, 0, 0, missing))
+        mask_B1MS = F.pad(mask_B1MS, (0, missing), value=float("-inf"))
     if q_BKMD.dtype == torch.float32 and q_BKMD.device.type == "cpu":
         return _attend_float32(q_BKMD, k_BKSD, v_BKSD, mask_B1MS, scale)
     scores = torch.matmul(q_BKMD, k_BKSD.transpose(2, 3)).mul_(scale).add_(mask_B1MS)

@@ -30,7 +30,7 @@ SITE_MODULES = {
 
 
 class LoraDelta(Protocol):
-    """Adds the adapters' share to a site's output."""
+    """Adds the adapters' share to a site's output, in place where no gradient is asked for."""
 
     def __call__(self, site: str, layer: int, x_RI: Tensor, y_RO: Tensor) -> Tensor: ...
 

@@ -78,9 +78,7 @@ def _decoding_problem(trainer: Decoder, engine: Decoder, tokens_T: Tensor) -> st
         hidden, logprobs = _decode_pass(engine, tokens_T, num_rows, num_keys, num_tokens)
         if not (torch.equal(hidden, hidden_TE) and torch.equal(logprobs, logprobs_TV[-len(logprobs) :])):
             gap = (hidden - hidden_TE).abs().max().item()
-            return (
-                f"{num_rows} rows of {num_tokens} new tokens over {num_keys} cached ones differ from a full pass (hidden states by {gap:.1e})"
-            )
+            return f"{num_rows} rows of {num_tokens} new tokens over {num_keys} cached ones differ from a full pass (hidden states by {gap:.1e})"
     return ""
 
 
@@ -118,7 +116,9 @@ def self_test(config: ModelConfig, weights: Mapping[str, Tensor]) -> InvarianceR
     trainer, engine = Decoder(shallow, weights), Decoder(shallow, weights, prepack=True)
     tokens_T = torch.randint(0, config.vocab_size, (TEST_TOKENS,), generator=torch.Generator().manual_seed(0))
     problem = (
-        _decoding_problem(trainer, engine, tokens_T) or _threads_problem(trainer, tokens_T) or _adapter_problem(config, embedding.dtype)
+        _decoding_problem(trainer, engine, tokens_T)
+        or _threads_problem(trainer, tokens_T)
+        or _adapter_problem(config, embedding.dtype)
     )
     batches = ", ".join(map(str, BATCH_SIZES))
     return InvarianceReport(not problem, problem or f"decoding at batch {batches} equals the trainer's pass bit for bit")

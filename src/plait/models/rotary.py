@@ -22,7 +22,9 @@ def rotary_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
         return _llama3(inverse, scaling), 1.0
     if scaling.kind == "yarn":
         return _yarn(inverse, config)
-    raise ModelError(f"rope scaling {scaling.kind!r} is not supported.", "Use a model with default, linear, dynamic, llama3 or yarn.")
+    raise ModelError(
+        f"rope scaling {scaling.kind!r} is not supported.", "Use a model with default, linear, dynamic, llama3 or yarn."
+    )
 
 
 def _llama3(inverse: Tensor, scaling: RopeScaling) -> Tensor:

@@ -17,7 +17,7 @@ from typing import TextIO
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from plait.observe.events import Event
+from plait.observe.events import Event, RewardError
 from plait.observe.live_table import render_run
 from plait.observe.plain import plain_line
 from plait.observe.summary import RunSummary
@@ -46,6 +46,7 @@ class LiveView:
         self._ticker: threading.Thread | None = None
         self._stopping = threading.Event()
         self._is_over = False
+        self._last_failure: tuple[str, int, str] | None = None
         self._is_gone = False
 
     def __enter__(self) -> "LiveView":
@@ -69,9 +70,18 @@ class LiveView:
         """Take an event in. Safe from any thread."""
         with self._lock:
             self.summary.apply(event)
-            line = plain_line(event, self.summary) if self._console is None else None
+            line = plain_line(event, self.summary) if self._console is None and not self._is_repeated(event) else None
         if line is not None:
             self._write(line)
+
+    def _is_repeated(self, event: Event) -> bool:
+        """Of many equal failures in a step only the first gets a line; the log and the report have them all."""
+        if not isinstance(event, RewardError):
+            return False
+        key = (event.task, event.step, event.stage)
+        is_repeated = key == self._last_failure
+        self._last_failure = key
+        return is_repeated
 
     def render(self) -> RenderableType:
         """The table as it is now, cut to the terminal's height while the run goes on."""

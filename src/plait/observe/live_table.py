@@ -50,6 +50,8 @@ def phase_text(task: TaskSnapshot) -> Text:
 
 
 def _title(run: RunSnapshot) -> Text:
+    if not run.run:
+        return Text("loading the model and the environments ...", style="bold")
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(one_line(run.run, 40) or "run", style="bold")
     title.append(f"  {one_line(model_name(run.model), 60)}, {run.device} {run.dtype}", style="dim")

@@ -41,7 +41,7 @@ class RolloutService:
 
     def __init__(self, chunk_tokens: int, limit: Callable[[], int], buffer: RequestBuffer | None = None) -> None:
         self.chunk_tokens, self._limit = chunk_tokens, limit
-        self.buffer = buffer or RequestBuffer() if buffer is None else buffer
+        self.buffer = RequestBuffer() if buffer is None else buffer
         self._engine: EngineLink | None = None
         self._failure: Exception | None = None
         self._futures: dict[str, asyncio.Future[Segment]] = {}

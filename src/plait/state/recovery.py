@@ -69,11 +69,11 @@ def plan_recovery(directory: RunDirectory, tasks: Sequence[str], events: Iterabl
     return {task: _recover_task(directory, task, logged.get(task, [])) for task in tasks}
 
 
-def check_base(recovery: TaskRecovery, base_digest: str) -> None:
+def check_base(record: StepRecord, base_digest: str) -> None:
     """Refuse to go on with another base model than the one the adapter was trained on."""
-    if recovery.record and recovery.record.base_digest != base_digest:
+    if record.base_digest != base_digest:
         raise StateError(
-            f"task {recovery.task!r} was trained on base {recovery.record.base_digest}; the model now has digest {base_digest}.",
+            f"task {record.task!r} was trained on base {record.base_digest}; the model now has digest {base_digest}.",
             "Put the same model back at the path that the run's config.toml names.",
         )
 

@@ -61,12 +61,12 @@ class Collector:
         self, task: TaskSettings, step: int, ref: AdapterRef, group: int, index: int, clock: PhaseClock
     ) -> list[Trajectory] | None:
         stops = self.runner.tokenizer.stop_token_ids
-        on_failure = self._reporter(task.name, step)
         try:
             example = await self._example(task, index, clock)
         except EnvironmentFailure as failure:
-            on_failure(failure)
+            self._reporter(task.name, step, f"train-{index}")(failure)
             return None
+        on_failure = self._reporter(task.name, step, example.example_id)
         params = [training_params(task, self.settings.seed, step, group, s, stops) for s in range(task.group_size)]
         jobs = [
             self.runner.run(task, ref, task.name, example, group, sample, params[sample], clock, on_failure)
@@ -84,10 +84,10 @@ class Collector:
         finally:
             clock.in_environment(-1, time.time())
 
-    def _reporter(self, task: str, step: int) -> Callable[[EnvironmentFailure], None]:
+    def _reporter(self, task: str, step: int, example_id: str) -> Callable[[EnvironmentFailure], None]:
         def report(failure: EnvironmentFailure) -> None:
             stage = failure.stage if isinstance(failure, StageFailure) else "episode"
-            self.emit(RewardError(time_s=time.time(), task=task, step=step, example_id="", stage=stage, error=str(failure)))
+            self.emit(RewardError(time_s=time.time(), task=task, step=step, example_id=example_id, stage=stage, error=str(failure)))
 
         return report
 
@@ -147,11 +147,12 @@ class Collector:
         """Share of held-out questions answered right, how many were scored, and how many failed in the environment."""
         environment, version = self.runner.environments.environment(task.name), ref.policy.version
         examples = await environment.evaluation_examples(task.evaluation.questions)
-        clock, on_failure = PhaseClock(time.time()), self._reporter(task.name, version)
+        clock = PhaseClock(time.time())
         stops, queue = self.runner.tokenizer.stop_token_ids, f"{task.name}#evaluation"
 
         async def one(index: int, example: Example) -> Trajectory | None:
             params = evaluation_params(task, self.settings.seed, index, stops)
+            on_failure = self._reporter(task.name, version, example.example_id)
             try:
                 return await self.runner.run(task, ref, queue, example, index, 0, params, clock, on_failure)
             except EnvironmentFailure:

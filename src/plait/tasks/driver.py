@@ -229,7 +229,7 @@ class RunDriver:
         before = self.manager.state(task)
         kept = list_steps(self.directory.steps_folder(task))
         commands = self.manager.opened(task, version, self.past.evaluations.get(task), kept)
-        if self.manager.state(task) != before:
+        if before == TaskState.CREATED and self.manager.state(task) == TaskState.RUNNING:
             self._tell_state(task)
         self._do(commands)
 

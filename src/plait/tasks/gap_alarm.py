@@ -1,7 +1,7 @@
 """An alarm for rollout and trainer that disagree about the policy. Pure.
 
-A strict task's batch was drawn by the very weights that train on it. Then trainer and sampler log-probabilities are equal to the bit
-under batch invariance, and equal up to rounding elsewhere; anything more means stale or wrong weights somewhere.
+A strict task's batch was drawn by the very weights that train on it. Then trainer and sampler log-probabilities are equal to the
+bit under batch invariance, and equal up to rounding elsewhere; anything more means stale or wrong weights somewhere.
 """
 
 from plait.observe.events import StepCommitted
