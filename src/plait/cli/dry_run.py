@@ -9,7 +9,7 @@ import msgspec
 import psutil
 
 from plait.cli.output import human_bytes, print_json, print_warning
-from plait.client.runs import check_environments
+from plait.client.environments import check_environments
 from plait.config.explain import Need, RunEstimate, estimate_run
 from plait.config.run import RunSettings
 from plait.observe.text import duration

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from plait.client.environments import start_environments
 from plait.client.reports import write_run_report
 from plait.config.checks import check_settings
 from plait.config.run import RunSettings
-from plait.environments.pool import EnvironmentPool
 from plait.models.catalogue import find
 from plait.models.tokenizer import Tokenizer
 from plait.observe.events import AnyEvent, EvaluationDone, StepCommitted
@@ -85,17 +85,6 @@ async def drive(
         return await driver.run(resumed=bool(run.history))
     finally:
         await environments.close()
-
-
-async def start_environments(settings: RunSettings, num_processes: int) -> EnvironmentPool:
-    """Build every task's environment. Raises ConfigError or StageFailure for the first that cannot be."""
-    return await EnvironmentPool.start({task.name: task.environment for task in settings.tasks}, num_processes)
-
-
-async def check_environments(settings: RunSettings) -> None:
-    """Build every task's environment once, and take it down again."""
-    environments = await start_environments(settings, 1)
-    await environments.close()
 
 
 def _recover(settings: RunSettings, directory: RunDirectory, log: EventLog) -> list[AnyEvent]:

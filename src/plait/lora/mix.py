@@ -141,4 +141,3 @@ def mix_adapters(stacked: StackedAdapters, adapter_R: Tensor) -> LoraDelta | Non
     if len(owners) == 1:
         return SingleLora(stacked.adapters[owners.pop()])
     return BatchedLora(stacked, adapter_R)
-
