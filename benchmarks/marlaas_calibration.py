@@ -66,7 +66,7 @@ def lone_utilisation(result: RunResult) -> dict[str, float]:
 
 
 def with_unit_delay(task: TaskSettings, kind: Kind) -> TaskSettings:
-    delay = DelaySettings(kind=kind.delay, mean_s=1.0, sigma=kind.sigma)  # type: ignore[arg-type]
+    delay = DelaySettings(kind=kind.delay, mean_s=1.0, sigma=kind.sigma)
     return task.model_copy(update={"environment": task.environment.model_copy(update={"delay": delay})})
 
 

@@ -212,6 +212,9 @@ class StagedRollout:
         self._num_running = 0
         self._stage_ended = asyncio.Event()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._service, name)
+
     async def generate(self, request: GenerationRequest) -> Segment:
         stage_ended = self._stage_ended
         self._num_running += 1

@@ -53,7 +53,7 @@ def run_settings(
     warm_up = warm_up_task(tasks[0].sampling.max_new_tokens)
     return RunSettings(
         name=system.name,
-        model=ModelSettings(path=str(model_path), dtype=dtype, device="cpu", max_context_tokens=max_context_tokens),  # type: ignore[arg-type]
+        model=ModelSettings(path=str(model_path), dtype=dtype, device="cpu", max_context_tokens=max_context_tokens),
         workers=WorkerSettings(
             layout="shared" if system.is_shared else "split", rollout_threads=threads, train_threads=threads, max_restarts=0
         ),

@@ -96,7 +96,7 @@ def _task(kind: Kind, index: int, steps: int, max_new_tokens: int, mean_s: float
 
 
 def _environment(kind: Kind, seed: int, mean_s: float) -> AnyEnvironmentSettings:
-    delay = DelaySettings(kind=kind.delay, mean_s=mean_s, sigma=kind.sigma) if mean_s else DelaySettings()  # type: ignore[arg-type]
+    delay = DelaySettings(kind=kind.delay, mean_s=mean_s, sigma=kind.sigma) if mean_s else DelaySettings()
     common = {
         "seed": seed,
         "delay": delay,
@@ -105,7 +105,7 @@ def _environment(kind: Kind, seed: int, mean_s: float) -> AnyEnvironmentSettings
         "score_timeout_s": TURN_TIMEOUT_S,
     }
     if kind.environment == "calculator":
-        return CalculatorSettings(**common)  # type: ignore[arg-type]
+        return CalculatorSettings(**common)
     if kind.environment.startswith("gym:"):
-        return ReasoningGymSettings(name=kind.environment.removeprefix("gym:"), answer_format="last_number", **common)  # type: ignore[arg-type]
-    return FunctionSettings(function=f"{REWARDS}:{kind.environment}", examples=f"{REWARDS}:examples", **common)  # type: ignore[arg-type]
+        return ReasoningGymSettings(name=kind.environment.removeprefix("gym:"), answer_format="last_number", **common)
+    return FunctionSettings(function=f"{REWARDS}:{kind.environment}", examples=f"{REWARDS}:examples", **common)

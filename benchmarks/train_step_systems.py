@@ -73,7 +73,7 @@ class StepSystem(Protocol):
 class EndlessTokenizer(Tokenizer):
     """Without stop tokens every answer has its full length."""
 
-    stop_token_ids = ()  # type: ignore[assignment]
+    stop_token_ids = ()
 
 
 class PlaitSteps:
@@ -144,7 +144,7 @@ def _plait_settings(shape: StepShape, max_steps: int) -> RunSettings:
     )
     return RunSettings(
         name="train-step",
-        model=ModelSettings(path=shape.model_path, dtype=shape.dtype, device="cpu"),  # type: ignore[arg-type]
+        model=ModelSettings(path=shape.model_path, dtype=shape.dtype, device="cpu"),
         workers=WorkerSettings(
             layout="shared", rollout_threads=NUM_THREADS, train_threads=NUM_THREADS, environment_processes=1, max_restarts=0
         ),
