@@ -88,15 +88,16 @@ def _headlines(grids: Sequence[Grid]) -> dict[str, Any]:
         found |= gains(by_name["agentic"].rows)
     if {"agentic", "compute_bound"} <= by_name.keys():
         found |= _regimes(by_name["agentic"], by_name["compute_bound"])
-    num_compared, faults = (
-        sum(parts, start) for parts, start in zip(zip(*(g.compare_digests() for g in grids), strict=True), (0, []), strict=True)
-    )  # type: ignore[arg-type]
-    are_invariant = all(grid.all_invariant for grid in grids)
+    return found | {"adapter_digests_equal": _digests_headline(grids)}
+
+
+def _digests_headline(grids: Sequence[Grid]) -> dict[str, Any]:
+    compared = [grid.compare_digests() for grid in grids]
+    num_compared, faults = sum(num for num, _ in compared), [fault for _, found in compared for fault in found]
     note = f"{num_compared} adapters compared with those of the task trained alone"
-    note += "" if are_invariant else "; this machine is not batch invariant, so they need not be equal"
-    note += "".join(f"; {fault}" for fault in faults[:5])
-    found["adapter_digests_equal"] = headline(float(not faults and num_compared > 0), 1, "1 if all are", note=note)
-    return found
+    if not all(grid.all_invariant for grid in grids):
+        note += "; this machine is not batch invariant, so they need not be equal"
+    return headline(float(not faults and num_compared > 0), 1, "1 if all are", note="; ".join([note, *faults[:5]]))
 
 
 def gains(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

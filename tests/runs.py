@@ -37,7 +37,9 @@ def tiny_settings(folder: Path, *tasks: dict[str, Any], **changes: Any) -> RunSe
     """Settings of a run on a tiny model that lies in `folder`."""
     model = folder / "model"
     if not model.exists():
-        make_tiny_model(model, hidden_size=128, intermediate_size=256, head_dim=64)  # Smaller products take kernels of other rounding.
+        make_tiny_model(
+            model, hidden_size=128, intermediate_size=256, head_dim=64
+        )  # Smaller products take kernels of other rounding.
     plain: dict[str, Any] = {
         "name": "tiny",
         "model": {"path": str(model), "max_context_tokens": 128},

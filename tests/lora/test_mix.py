@@ -14,7 +14,7 @@ from plait.lora.initial import pristine_adapter
 from plait.lora.mix import SEGMENT_COST_ROWS, BatchedLora, SegmentLora, SingleLora, mix_adapters, taken_alone
 from plait.lora.modules import module_shapes
 from plait.lora.stack import StackedAdapters
-from plait.models.decoder import SITE_MODULES, UNEMBED
+from plait.models.decoder import SITE_MODULES, UNEMBED, LoraDelta
 from plait.models.kernels import has_onednn
 from plait.models.tiny import tiny_config
 from plait.types.lora import LoraConfig
@@ -144,7 +144,11 @@ def test_training_leaves_the_given_output_alone_and_inference_reuses_it() -> Non
 def test_a_site_without_adapters_is_left_as_it_is() -> None:
     fused = adapter(LoraConfig(rank=4, alpha=4.0, target_modules=("q_proj",)))
     x, y = site_tensors("down", 3)
-    forms = [SingleLora(fused), SegmentLora([fused], torch.zeros(3)), BatchedLora(StackedAdapters([fused]), torch.zeros(3).long())]
+    forms: list[LoraDelta] = [
+        SingleLora(fused),
+        SegmentLora([fused], torch.zeros(3)),
+        BatchedLora(StackedAdapters([fused]), torch.zeros(3).long()),
+    ]
     for form in forms:
         assert form("down", 0, x, y) is y
 

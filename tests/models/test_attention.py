@@ -77,7 +77,7 @@ def test_gradients_flow_through_padding() -> None:
     mixed = PaddedAttention(1, 5, 2, torch.float32, q.device)(0, q, k, v)
     up = random(*mixed.shape, seed=7)
     found = torch.autograd.grad(mixed, (q, k, v), up)
-    split = [x[None].transpose(1, 2) for x in (q, k, v)]
-    plain = F.scaled_dot_product_attention(*split, is_causal=True, enable_gqa=True).transpose(1, 2).reshape(5, -1)
+    q4, k4, v4 = (x[None].transpose(1, 2) for x in (q, k, v))
+    plain = F.scaled_dot_product_attention(q4, k4, v4, is_causal=True, enable_gqa=True).transpose(1, 2).reshape(5, -1)
     for ours, theirs in zip(found, torch.autograd.grad(plain, (q, k, v), up), strict=True):
         torch.testing.assert_close(ours, theirs)

@@ -57,6 +57,7 @@ class Run:
         self._thread = threading.Thread(target=self._run, name=f"plait-{self.directory.name}", daemon=True)
         self._status: str | None = None
         self._error: BaseException | None = None
+        self._is_error_told = False
 
     @classmethod
     def resume(cls, path: Path | str) -> "Run":
@@ -75,17 +76,21 @@ class Run:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
-        if error is None and self._error is not None:
-            raise self._error
+        if error is None and not self._is_error_told:
+            self._raise_error()
 
     def wait(self, timeout_s: float | None = None) -> str:
         """Wait for the end: "done", "failed" or "interrupted". Raises what ended the run as a whole, or TimeoutError."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise TimeoutError(f"run {self.directory.name!r} goes on after {timeout_s} s")
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
         return self._status or "interrupted"
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            self._is_error_told = True
+            raise self._error
 
     def stop(self) -> None:
         """End the run now; every finished step is kept."""
@@ -101,8 +106,7 @@ class Run:
         while (event := self._events.get()) is not None:
             yield event
         self._events.put(None)  # a second reader ends at once
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
 
     def steps(self, task: str | None = None) -> Iterator[StepCommitted]:
         """Optimizer steps as they become durable, of one task or of all."""

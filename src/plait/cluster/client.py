@@ -50,9 +50,14 @@ class WorkerClient:
         """Start the process and load the model; raise PlaitError if it does not come up."""
         threads = max(self.settings.threads, os.cpu_count() or 1)
         self._child = await ChildProcess.start(WORKER_MODULE, environment=thread_variables(threads), name=self.settings.name)
-        await self._child.send(to_worker.encode(self.settings))
-        ready = from_worker.decode(await self._child.receive())
+        try:
+            await self._child.send(to_worker.encode(self.settings))
+            ready = from_worker.decode(await self._child.receive())
+        except BaseException:
+            await self._child.close()
+            raise
         if isinstance(ready, StartFailed):
+            await self._child.close()
             raise PlaitError(ready.message, ready.remedy)
         assert isinstance(ready, Ready)
         self._reader = asyncio.create_task(self._read())

@@ -58,8 +58,12 @@ class Workers:
 
     async def start(self) -> Ready:
         """Start all at once; what the first reports stands for all."""
-        readies = await asyncio.gather(*(self._start(configuration) for configuration in self.configurations))
-        return readies[0]
+        starts = [self._start(configuration) for configuration in self.configurations]
+        results = await asyncio.gather(*starts, return_exceptions=True)  # All come to an end, so that all can be closed.
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return next(result for result in results if isinstance(result, Ready))
 
     async def _start(self, configuration: Configure) -> Ready:
         name = configuration.name

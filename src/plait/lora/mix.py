@@ -20,7 +20,7 @@ from plait.models.decoder import LoraDelta
 from plait.models.kernels import grouped_product
 
 SEGMENT_COST_ROWS = 150
-"""Taking an adapter alone costs as much as so many more rows in a padded product (SmolLM2, rank 16, one thread: 10 to 20 ms a pass)."""
+"""Taking an adapter alone costs as much as so many more rows in a padded product (SmolLM2, rank 16, one thread: 10 to 20 ms)."""
 
 MIN_GROUP_ROWS = 2
 """A product of a single row takes other kernels, with other rounding."""

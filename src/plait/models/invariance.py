@@ -1,7 +1,8 @@
 """A self-test of batch invariance: may this machine claim it, for this model and dtype?
 
 Batch invariance means that a row's log-probabilities have the same bits in any batch, at any cache padding, with or without
-prepacked weights, token by token or in one pass, whoever else's adapter is in the batch, with one thread or two. It rests on the math library's kernels, so it is measured, not assumed.
+prepacked weights, token by token or in one pass, whoever else's adapter is in the batch, with one thread or two. It rests on
+the math library's kernels, so it is measured, not assumed.
 """
 
 from collections.abc import Mapping
@@ -78,7 +79,8 @@ def _decoding_problem(trainer: Decoder, engine: Decoder, tokens_T: Tensor) -> st
         hidden, logprobs = _decode_pass(engine, tokens_T, num_rows, num_keys, num_tokens)
         if not (torch.equal(hidden, hidden_TE) and torch.equal(logprobs, logprobs_TV[-len(logprobs) :])):
             gap = (hidden - hidden_TE).abs().max().item()
-            return f"{num_rows} rows of {num_tokens} new tokens over {num_keys} cached ones differ from a full pass (hidden states by {gap:.1e})"
+            case = f"{num_rows} rows of {num_tokens} new tokens over {num_keys} cached ones"
+            return f"{case} differ from a full pass (hidden states by {gap:.1e})"
     return ""
 
 
@@ -128,7 +130,8 @@ def machine_self_test(dtype: torch.dtype) -> InvarianceReport:
     """The same on random weights of SmolLM2-135M's layer shapes, for machines where no model is at hand yet."""
     config = ModelConfig(
         family="llama", vocab_size=4096, hidden_size=576, intermediate_size=1536, num_layers=2, num_heads=9, num_kv_heads=3,
-        head_dim=64, rms_norm_epsilon=1e-5, rope_theta=1e5, rope_scaling=RopeScaling(), tied_embeddings=True, max_context_tokens=1024,
+        head_dim=64, rms_norm_epsilon=1e-5, rope_theta=1e5, rope_scaling=RopeScaling(), tied_embeddings=True,
+        max_context_tokens=1024,
     )  # fmt: skip
     return self_test(config, random_weights(config, dtype))
 
