@@ -6,6 +6,7 @@
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 
 from plait.cluster.client import WorkerClient
@@ -113,8 +114,8 @@ class Workers:
         """An idle trainer's threads decode meanwhile. Only where each has a process of its own."""
         workers = self.settings.workers
         if workers.layout == "split":
-            extra = workers.train_threads if trainer_is_idle else 0
-            self._send(ROLLOUT, SetThreads(workers.rollout_threads + extra))
+            lent = workers.rollout_threads + workers.train_threads if trainer_is_idle else workers.rollout_threads
+            self._send(ROLLOUT, SetThreads(min(lent, max(workers.rollout_threads, os.cpu_count() or 1))))
 
     async def close(self) -> None:
         for task in self._restarting:
