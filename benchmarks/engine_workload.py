@@ -38,8 +38,15 @@ class Workload:
     def prompts(self, vocab_size: int) -> list[list[int]]:
         """No two begin alike, so that no engine can share them."""
         generator = torch.Generator().manual_seed(self.num_requests)
-        prompts: list[list[int]] = torch.randint(0, vocab_size, (self.num_requests, self.prompt_tokens), generator=generator).tolist()
+        prompts: list[list[int]] = torch.randint(
+            0, vocab_size, (self.num_requests, self.prompt_tokens), generator=generator
+        ).tolist()
         return [[index, *prompt[1:]] for index, prompt in enumerate(prompts)]
+
+    def check(self, num_tokens: int) -> None:
+        """Raise RuntimeError if an engine drew another number of tokens than it was asked for."""
+        if num_tokens != self.num_new_tokens:
+            raise RuntimeError(f"{num_tokens} tokens were drawn instead of {self.num_new_tokens}")
 
     def adapter_parameters(self, config: ModelConfig) -> int:
         return sum(rows * columns for rows, columns in adapter_shapes(config, adapter_config(0)).values())

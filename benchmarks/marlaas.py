@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.common import headline, write_json
 from rich.console import Console
 
+from benchmarks.common import headline, write_json
 from benchmarks.marlaas_calibration import ACCEPTED_UTILISATION
 from benchmarks.marlaas_grid import Grid
 from benchmarks.marlaas_scenarios import FULL, QUICK, Bench

@@ -45,15 +45,17 @@ class RunResult:
     failures: list[str] = field(default_factory=list)
 
 
-def run_settings(
-    system: System, tasks: Sequence[TaskSettings], model_path: Path, dtype: str = "bfloat16", max_context_tokens: int = 256
-) -> RunSettings:
-    """The settings of a run: a task to warm up with, then `tasks`."""
-    threads = 2 if system.is_shared else 1
+def run_settings(system: System, tasks: Sequence[TaskSettings], model_path: Path, num_threads: int = 1) -> RunSettings:
+    """The settings of a run: a task to warm up with, then `tasks`.
+
+    `num_threads` are all there are: one process that does both has them all, two share them and lend them to each other.
+    A model so small that a second thread makes it slower runs with one.
+    """
+    threads = num_threads if system.is_shared else 1
     warm_up = warm_up_task(tasks[0].sampling.max_new_tokens)
     return RunSettings(
         name=system.name,
-        model=ModelSettings(path=str(model_path), dtype=dtype, device="cpu", max_context_tokens=max_context_tokens),
+        model=ModelSettings(path=str(model_path), dtype="bfloat16", device="cpu", max_context_tokens=256),
         workers=WorkerSettings(
             layout="shared" if system.is_shared else "split", rollout_threads=threads, train_threads=threads, max_restarts=0
         ),
@@ -62,18 +64,18 @@ def run_settings(
     )
 
 
-def run_system(system: System, settings: RunSettings) -> RunResult:
-    """Run to the end. Raises RuntimeError unless every task comes to its end."""
+def run_system(system: System, settings: RunSettings, lend_threads: bool = False) -> RunResult:
+    """Run to the end. Raises RuntimeError unless every task comes to its end. `lend_threads`: an idle trainer's thread decodes."""
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
         directory = RunDirectory.create(Path(folder), settings.name, effective_toml(settings))
         with EventLog(directory.events) as log:
-            result = asyncio.run(_drive(system, settings, directory, log))
+            result = asyncio.run(_drive(system, settings, directory, log, lend_threads))
     if result.failures:
         raise RuntimeError(f"{system.name}: {'; '.join(result.failures)}")
     return result
 
 
-async def _drive(system: System, settings: RunSettings, directory: RunDirectory, log: EventLog) -> RunResult:
+async def _drive(system: System, settings: RunSettings, directory: RunDirectory, log: EventLog, lend_threads: bool) -> RunResult:
     environments = await EnvironmentPool.start(
         {task.name: task.environment for task in settings.tasks}, settings.workers.environment_processes
     )
@@ -86,6 +88,8 @@ async def _drive(system: System, settings: RunSettings, directory: RunDirectory,
         )  # fmt: skip
         if system.is_staged:
             driver.collector.runner.rollout = cast(RolloutService, StagedRollout(driver.rollout))
+        if not lend_threads:
+            setattr(driver.workers, "lend_threads", lambda trainer_is_idle: None)  # noqa: B010
         stopwatch = _Stopwatch(driver)
         driver.listeners.append(stopwatch.on_event)
         await driver.run()

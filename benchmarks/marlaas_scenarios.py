@@ -26,14 +26,16 @@ class Scenario:
     has_delays: bool = True
     num_corrections: int = 1
     """Of the delays, after runs with the first guess."""
+    num_threads: int = 1
+    """Of all workers together. A second one makes the tiny model slower."""
 
 
-AGENTIC = Scenario("agentic", make_tiny_model, TINY_KINDS, (1, 2, 4, 8, 16, 32), steps=4, max_new_tokens=64)
+AGENTIC = Scenario("agentic", make_tiny_model, TINY_KINDS, (1, 2, 4, 8, 16, 32), steps=5, max_new_tokens=64)
 """Slow environments on a tiny model: the full grid."""
 COMPUTE_BOUND = replace(AGENTIC, name="compute_bound", num_tasks=(8,), has_delays=False)
 """Environments that answer at once: nothing to overlap but training with decoding."""
 REAL_MODEL = Scenario(
-    "real_model", lambda folder: find(SMOLLM2), SMOLLM2_KINDS, (4,), steps=3, max_new_tokens=24, num_corrections=0
+    "real_model", lambda folder: find(SMOLLM2), SMOLLM2_KINDS, (4,), steps=3, max_new_tokens=24, num_corrections=0, num_threads=2
 )
 
 FULL = (AGENTIC, COMPUTE_BOUND, REAL_MODEL)
@@ -54,7 +56,8 @@ class Bench:
         return make_tasks(s.kinds, num_tasks, s.steps, s.max_new_tokens, self.delays_s if delays_s is None else delays_s)
 
     def run(self, system: System, tasks: Sequence[TaskSettings]) -> RunResult:
-        return run_system(system, run_settings(system, tasks, self.model_path))
+        num_threads = self.scenario.num_threads
+        return run_system(system, run_settings(system, tasks, self.model_path, num_threads), lend_threads=num_threads > 1)
 
     def run_each_alone(self, delays_s: Mapping[str, float]) -> tuple[Sequence[TaskSettings], RunResult]:
         """One task of each kind that there will be, one after another, with a rollout worker of its own."""

@@ -48,11 +48,11 @@ TINY_KINDS = (
     Kind("digits", "digit_share", 8, ATTENTION_MODULES, 2, 8),
     Kind("gcd", "gym:gcd", 16, ALL_LINEAR_MODULES, 4, 4),
     Kind("vowels", "vowel_share", 4, ("q_proj", "v_proj"), 1, 16, "fixed"),
-    Kind("spaces", "space_share", 16, MLP_MODULES, 2, 8, sigma=0.5),
+    Kind("spaces", "space_share", 16, MLP_MODULES, 2, 8),
     Kind("bits", "gym:count_bits", 8, ALL_LINEAR_MODULES, 4, 4),
     Kind("capitals", "upper_share", 32, ATTENTION_MODULES, 1, 16),
     Kind("letters", "gym:letter_counting", 4, MLP_MODULES, 2, 8, "fixed"),
-    Kind("variety", "variety", 8, ("q_proj", "v_proj", "lm_head"), 4, 4, sigma=0.5),
+    Kind("variety", "variety", 8, ("q_proj", "v_proj", "lm_head"), 4, 4),
 )
 """16 samples a step each, so that a lone task fills a quarter of the engine's rows."""
 

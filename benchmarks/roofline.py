@@ -6,7 +6,7 @@ and the bytes of weights and cache it must read at the highest rate found for re
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
@@ -29,6 +29,10 @@ class Roofline:
     flops_per_s: float
     decode_flops_per_s: float
     """Reached by the linear layers alone at 32 rows, weights coming from memory."""
+
+    def best_of(self, other: "Roofline") -> "Roofline":
+        """The higher of two measurements: whatever else ran at the time can only have lowered them."""
+        return Roofline(*(max(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
 
     def tokens_per_s(self, config: ModelConfig, workload: Workload, bytes_per_value: int) -> float:
         """Of a whole workload: prompts computed in large passes, then `batch` tokens a pass."""

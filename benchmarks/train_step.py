@@ -14,10 +14,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import headline, write_json
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common import headline, write_json
 from benchmarks.train_step_systems import PlaitSteps, StepShape, StepSystem, StepTime, TrlSteps
 from plait.models.catalogue import find
 
@@ -36,7 +36,7 @@ def main() -> None:
     for shape in _shapes(arguments.quick):
         times = asyncio.run(take_turns(_systems(shape), 1 if arguments.quick else NUM_ROUNDS, console))
         rows += [_row(shape, name, steps) for name, steps in times.items()]
-    headlines = _headlines(rows)
+    headlines = headlines_of(rows)
     console.print(_table(rows))
     for name, values in headlines.items():
         console.print(f"{name}: {values}")
@@ -91,7 +91,7 @@ def _row(shape: StepShape, system: str, steps: Sequence[StepTime]) -> dict[str, 
     }
 
 
-def _headlines(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def headlines_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """By dtype against the fastest TRL; the smallest is the claim."""
     by_dtype: dict[str, float] = {}
     for row in rows:

@@ -111,6 +111,11 @@ class PlaitSteps:
         elif isinstance(event, TaskStateChanged) and event.state == "failed":
             self._steps.put_nowait(event.cause)
 
+    @property
+    def num_waiting_steps(self) -> int:
+        """Steps that are done though nobody asked for them: none, ever."""
+        return self._steps.qsize()
+
     async def step(self) -> StepTime:
         start_s, start_cpu_s = time.perf_counter(), self._cpu_s()
         if self._is_paused:

@@ -27,7 +27,8 @@ for step in range(2001):
     length = chance.randint(12, 60)
     tokens = tuple(chance.randrange(250) for _ in range(length + 1))
     ones = (1.0 / length,) * length
-    trainer.forward_backward([Datum(tokens[:-1], tokens[1:], weights=ones, logprobs=(-1.0,) * length, advantages=ones)], LossSettings())
+    datum = Datum(tokens[:-1], tokens[1:], weights=ones, logprobs=(-1.0,) * length, advantages=ones)
+    trainer.forward_backward([datum], LossSettings())
     trainer.optim_step(OptimizerSettings())
     if step in (1000, 2000):
         print(psutil.Process().memory_info().rss, psutil.Process().num_fds())
