@@ -55,7 +55,7 @@ bench: setup ## Run every benchmark in its quick form
 	$(BIN)/python -m benchmarks.marlaas --quick
 
 bench-peers: setup ## Install the systems to compare with, each in an environment of its own
-	$(BIN)/python -m benchmarks.peers
+	bash benchmarks/peers/install.sh
 
 docs: $(INSTALLED) ## Check the documentation: links lead somewhere, examples run
 	$(BIN)/python -m pytest tests/docs

