@@ -1,6 +1,7 @@
 """Whole runs on a tiny model with real worker processes."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -147,7 +148,8 @@ def test_a_run_whose_worker_keeps_dying_fails_with_the_cause(tmp_path: Path) -> 
 
     def kill_always(event: object) -> None:
         for pid in drivers[0].workers.pids.values():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     with open_run(settings, directory, resume=False) as run:
         run.listeners.append(kill_always)

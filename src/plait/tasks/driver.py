@@ -122,7 +122,10 @@ class RunDriver:
     def emit(self, event: e.AnyEvent) -> None:
         self.log.append(event)
         for listener in self.listeners:
-            listener(event)
+            try:
+                listener(event)
+            except Exception as error:  # Raised here it would end the reader of a worker, and the run would wait for ever.
+                self._abort(error)
 
     def _abort(self, error: Exception) -> None:
         self._error = error
