@@ -5,11 +5,12 @@ import contextlib
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from plait.client.runs import drive, open_run, run_file
+from plait.client.runs import OpenRun, drive, open_run, run_file
 from plait.config.load import effective_toml
 from plait.config.run import RunSettings
 from plait.models.tiny import make_tiny_model
@@ -156,6 +157,35 @@ def test_a_run_whose_worker_keeps_dying_fails_with_the_cause(tmp_path: Path) -> 
         with pytest.raises(WorkerFailure, match="SIGKILL"):
             asyncio.run(drive(settings, directory, run, drivers.append))
     assert [e.status for e in read_latest_events(directory.events) if isinstance(e, RunEnded)] == ["failed"]
+
+
+def _drive_until_error(tmp_path: Path, breaks: Callable[[RunDriver], None]) -> None:
+    """A run in whose process something raises ZeroDivisionError ends with it, rather than waiting for ever."""
+    directory = new_run(tmp_path, settings := tiny_settings(tmp_path, tiny_task("a", steps=50)))
+
+    async def drive_in_time(run: OpenRun) -> None:
+        async with asyncio.timeout(60):
+            await drive(settings, directory, run, breaks)
+
+    with open_run(settings, directory, resume=False) as run, pytest.raises(ZeroDivisionError):
+        asyncio.run(drive_in_time(run))
+    assert [e.status for e in read_latest_events(directory.events) if isinstance(e, RunEnded)] == ["interrupted"]
+
+
+def _raise(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_a_listener_that_raises_ends_the_run(tmp_path: Path) -> None:
+    def listen(event: object) -> None:
+        if isinstance(event, WorkerSpan):
+            _raise()
+
+    _drive_until_error(tmp_path, lambda driver: driver.listeners.append(listen))
+
+
+def test_an_error_in_the_handler_of_a_workers_messages_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _drive_until_error(tmp_path, lambda driver: monkeypatch.setattr(driver.rollout, "on_results", _raise))
 
 
 def test_recover_appends_the_events_that_a_crash_left_out(tmp_path: Path) -> None:

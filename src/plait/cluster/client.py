@@ -4,6 +4,8 @@ import asyncio
 import os
 from collections.abc import Callable
 
+import msgspec
+
 from plait.cluster.messages import Configure, FromWorker, Ready, StartFailed, ToWorker, from_worker, to_worker
 from plait.transport import ChildProcess
 from plait.types.errors import PlaitError, WorkerFailure
@@ -71,10 +73,16 @@ class WorkerClient:
         assert self._child is not None
         try:
             while True:
-                self._on_message(from_worker.decode(await self._child.receive()))
+                self._on_message(self._decode(await self._child.receive()))
         except WorkerFailure as failure:
             self._stop_writer()
             self._on_lost(failure)
+
+    def _decode(self, frame: bytes) -> FromWorker:
+        try:
+            return from_worker.decode(frame)
+        except msgspec.MsgspecError as error:
+            raise WorkerFailure(f"worker {self.settings.name} sent a message that cannot be read: {error}") from error
 
     async def _write(self) -> None:
         assert self._child is not None

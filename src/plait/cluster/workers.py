@@ -2,6 +2,7 @@
 
 - Layout "split" has a rollout and a training process; "shared" has one with both roles.
 - A lost worker is replaced up to `max_restarts` times; then, and when a replacement does not start, `on_failed` is called.
+- An error of the caller's own handler is no loss of the worker: `on_failed` is called with it.
 - What a replacement has to be told again is the caller's business: `on_ready` names the roles that are back.
 """
 
@@ -40,7 +41,7 @@ class Workers:
         on_message: Callable[[str, FromWorker], None],
         on_lost: Callable[[str, WorkerFailure], None],
         on_ready: Callable[[Sequence[str]], None],
-        on_failed: Callable[[PlaitError], None],
+        on_failed: Callable[[Exception], None],
     ) -> None:
         self.settings = settings
         self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
@@ -68,10 +69,16 @@ class Workers:
 
     async def _start(self, configuration: Configure) -> Ready:
         name = configuration.name
-        client = WorkerClient(configuration, lambda m: self._on_message(name, m), lambda f: self._lost(configuration, f))
+        client = WorkerClient(configuration, lambda m: self._take(name, m), lambda f: self._lost(configuration, f))
         ready = await client.start()
         self._clients[name] = client
         return ready
+
+    def _take(self, name: str, message: FromWorker) -> None:
+        try:
+            self._on_message(name, message)
+        except Exception as error:  # Raised further it would end the worker's reader, and the caller would wait for ever.
+            self._on_failed(error)
 
     def _lost(self, configuration: Configure, failure: WorkerFailure) -> None:
         del self._clients[configuration.name]

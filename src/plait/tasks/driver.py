@@ -39,6 +39,13 @@ from plait.types.policy import LOCAL_TENANT
 
 Listener = Callable[[e.AnyEvent], None]
 
+TURNS = 4
+"""So many tasks share the rows when all have more work than fits."""
+
+
+def turns(max_rows: int) -> RequestBuffer:
+    return RequestBuffer(turn_chunks=max(1, max_rows // TURNS))
+
 
 class RunDriver:
     """`manager` and `buffer` are the policies: a benchmark or a later scheduler may bring its own."""
@@ -65,7 +72,7 @@ class RunDriver:
             settings, directory, self.workers, self.emit, self._on_opened, self._on_committed, self.past.steps
         )
         self.concurrency = ConcurrencyController(settings.engine.max_rows, start_rows=settings.engine.max_rows // 2)
-        self.rollout = RolloutService(settings.engine.chunk_tokens, self._row_limit, buffer)
+        self.rollout = RolloutService(settings.engine.chunk_tokens, self._row_limit, buffer or turns(settings.engine.max_rows))
         runner = EpisodeRunner(settings, tokenizer, environments, self.rollout)
         self.collector = Collector(settings, directory, runner, self.emit)
         self.jobs = TaskJobs(lambda task, cause: self._do(self.manager.failed(task, cause)))
