@@ -10,13 +10,15 @@ INSTALLED := $(VENV)/.installed
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --progress-bar off
 DEMO_MODEL := smollm2-135m-instruct
+# Without its dependencies: it asks for a tml-renderers that no index has, and uses it for models that are not served here.
+COOKBOOK := tinker-cookbook==0.6.1
 
 # Index to take torch from, and only torch; empty: pip's own. Name the index of a CPU build, and a laptop does not fetch CUDA.
 TORCH_INDEX ?=
 # More for pytest, such as ARGS="tests/state -x".
 ARGS ?=
 
-.PHONY: help setup demo test check format bench bench-peers docs clean
+.PHONY: help setup demo test check format bench bench-peers cookbook docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -30,7 +32,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  || { echo 'Plait needs Python 3.11 or newer: make PYTHON=/path/to/python setup' >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(if $(TORCH_INDEX),$(PIP) --index-url '$(TORCH_INDEX)' --constraint constraints.txt torch)
-	$(PIP) --constraint constraints.txt --editable '.[all,dev]'
+	$(PIP) --constraint constraints.txt --editable '.[all,dev,cookbook]'
+	$(PIP) --no-deps '$(COOKBOOK)'
 	@touch $@
 
 demo: setup ## Train three tasks at once; fails unless each task's held-out accuracy rises by 0.25
@@ -53,9 +56,13 @@ bench: setup ## Run every benchmark in its quick form
 	$(BIN)/python -m benchmarks.engine --quick
 	$(BIN)/python -m benchmarks.train_step --quick
 	$(BIN)/python -m benchmarks.marlaas --quick
+	$(BIN)/python -m benchmarks.service --quick
 
 bench-peers: setup ## Install the systems to compare with, each in an environment of its own
 	bash benchmarks/peers/install.sh
+
+cookbook: $(INSTALLED) ## Run recipes of tinker-cookbook, unmodified and offline, against plait serve
+	$(BIN)/python -m cookbook.run
 
 docs: $(INSTALLED) ## Check the documentation: links lead somewhere, examples run
 	$(BIN)/python -m pytest tests/docs

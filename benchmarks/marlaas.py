@@ -12,6 +12,7 @@
 import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +23,7 @@ from rich.console import Console
 from benchmarks.common import headline, write_json
 from benchmarks.marlaas_calibration import ACCEPTED_UTILISATION
 from benchmarks.marlaas_grid import Grid
-from benchmarks.marlaas_scenarios import FULL, QUICK, Bench
+from benchmarks.marlaas_scenarios import FULL, QUICK, Bench, Scenario
 from benchmarks.marlaas_table import print_table
 
 GOAL_TASKS = 32
@@ -36,10 +37,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="1 and 4 tasks on the tiny model: about two minutes")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--scenario", choices=[scenario.name for scenario in FULL], help="only this one")
+    parser.add_argument("--tasks", type=int, nargs="+", help="only these numbers of tasks, in scenarios that have them")
     arguments = parser.parse_args()
     console = Console()
     wide = Console(width=max(console.width, TABLE_WIDTH))
-    scenarios = [s for s in (QUICK if arguments.quick else FULL) if arguments.scenario in (None, s.name)]
+    scenarios = chosen_scenarios(arguments)
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
         grids = [
             Grid(
@@ -59,6 +61,14 @@ def main() -> None:
         console.print(f"{name}: {values}")
     if arguments.json:
         write_json(arguments.json, [row for grid in grids for row in grid.rows], headlines)
+
+
+def chosen_scenarios(arguments: argparse.Namespace) -> list[Scenario]:
+    named = [s for s in (QUICK if arguments.quick else FULL) if arguments.scenario in (None, s.name)]
+    if arguments.tasks is None:
+        return named
+    fitted = [replace(s, num_tasks=tuple(number for number in s.num_tasks if number in arguments.tasks)) for s in named]
+    return [scenario for scenario in fitted if scenario.num_tasks]
 
 
 def _num_lone_runs(is_quick: bool, scenario: str) -> int:

@@ -28,6 +28,7 @@ from plait.rollout.service import RolloutService
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from plait.tasks.lifecycle import ENDED
+from plait.tasks.own_compute import OwnCompute
 
 CONTROLLER, ENVIRONMENTS = "controller", "environments"
 
@@ -81,15 +82,15 @@ async def _drive(system: System, settings: RunSettings, directory: RunDirectory,
     )
     try:
         tokenizer = Tokenizer.load(Path(settings.model.path))
+        compute = OwnCompute(settings, settings.model.path, exclusive_buffer() if system.is_exclusive else None)
         driver = RunDriver(
-            settings, directory, settings.model.path, tokenizer, environments, log,
+            settings, directory, compute, tokenizer, environments, log,
             manager=police(AfterWarmUp(settings.tasks[0].name, system.policy())),
-            buffer=exclusive_buffer() if system.is_exclusive else None,
         )  # fmt: skip
         if system.is_staged:
-            driver.collector.runner.rollout = cast(RolloutService, StagedRollout(driver.rollout))
+            driver.collector.runner.rollout = cast(RolloutService, StagedRollout(compute.rollout))
         if not lend_threads:
-            setattr(driver.workers, "lend_threads", lambda trainer_is_idle: None)  # noqa: B010
+            setattr(compute.workers, "lend_threads", lambda trainer_is_idle: None)  # noqa: B010
         stopwatch = _Stopwatch(driver)
         driver.listeners.append(stopwatch.on_event)
         await driver.run()
@@ -122,7 +123,8 @@ class _Stopwatch:
                 self.result.cpu_s = {name: spent_s - self._before_s[name] for name, spent_s in self._cpu_s().items()}
 
     def _cpu_s(self) -> dict[str, float]:
-        me, pids = psutil.Process(), self._driver.workers.pids
+        assert isinstance(self._driver.compute, OwnCompute)
+        me, pids = psutil.Process(), self._driver.compute.workers.pids
         others = [child for child in me.children() if child.pid not in pids.values()]
         spent_s = {name: _spent_s(psutil.Process(pid)) for name, pid in pids.items()}
         return {CONTROLLER: _spent_s(me), **spent_s, ENVIRONMENTS: sum(map(_spent_s, others))}

@@ -23,6 +23,7 @@ from plait.models.catalogue import find
 
 MODEL = "smollm2-135m-instruct"
 NUM_ROUNDS = 3
+DTYPES = ("bfloat16", "float32")
 GOAL = 3.0
 
 
@@ -30,11 +31,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2 prompts x group 8 x 16 tokens, bfloat16, one round")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--rounds", type=int, default=NUM_ROUNDS, help="steps of each system that count; the first does not")
+    parser.add_argument("--dtype", choices=DTYPES, nargs="+", default=list(DTYPES), help="only these, of the full shape")
     arguments = parser.parse_args()
     console = Console()
     rows: list[dict[str, Any]] = []
-    for shape in _shapes(arguments.quick):
-        times = asyncio.run(take_turns(_systems(shape), 1 if arguments.quick else NUM_ROUNDS, console))
+    num_rounds = 1 if arguments.quick else arguments.rounds
+    for shape in _shapes(arguments.quick, arguments.dtype):
+        times = asyncio.run(take_turns(_systems(shape, num_rounds), num_rounds, console))
         rows += [_row(shape, name, steps) for name, steps in times.items()]
     headlines = headlines_of(rows)
     console.print(_table(rows))
@@ -44,15 +48,15 @@ def main() -> None:
         write_json(arguments.json, rows, headlines)
 
 
-def _shapes(is_quick: bool) -> list[StepShape]:
+def _shapes(is_quick: bool, dtypes: Sequence[str]) -> list[StepShape]:
     path = str(find(MODEL))
     if is_quick:
         return [StepShape(path, "bfloat16", num_prompts=2, new_tokens=16)]
-    return [StepShape(path, "bfloat16"), StepShape(path, "float32")]
+    return [StepShape(path, dtype) for dtype in dtypes]
 
 
-def _systems(shape: StepShape) -> list[StepSystem]:
-    systems: list[StepSystem] = [PlaitSteps(shape, max_steps=NUM_ROUNDS + 1)]
+def _systems(shape: StepShape, num_rounds: int) -> list[StepSystem]:
+    systems: list[StepSystem] = [PlaitSteps(shape, max_steps=num_rounds + 1)]
     if TrlSteps.is_installed():
         systems.append(TrlSteps(shape))
         if shape.dtype == "bfloat16":

@@ -30,6 +30,7 @@ from plait.observe.events import AnyEvent, StepCommitted, TaskStateChanged
 from plait.observe.log import EventLog
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
+from plait.tasks.own_compute import OwnCompute
 
 ROOT = Path(__file__).parent.parent
 TRL_PYTHON = ROOT / ".bench-peers" / "trl" / "bin" / "python"
@@ -90,7 +91,8 @@ class PlaitSteps:
         self._log = EventLog(directory.events)
         self._environments = await EnvironmentPool.start({TASK: self.settings.tasks[0].environment}, 1)
         tokenizer = EndlessTokenizer.load(self.shape.model_path)
-        self._driver = RunDriver(self.settings, directory, self.shape.model_path, tokenizer, self._environments, self._log)
+        self._compute = compute = OwnCompute(self.settings, self.shape.model_path)
+        self._driver = RunDriver(self.settings, directory, compute, tokenizer, self._environments, self._log)
         self._driver.listeners.append(self._on_event)
         self._run = asyncio.create_task(self._driver.run())
         self._is_paused = False
@@ -132,7 +134,7 @@ class PlaitSteps:
     def _cpu_s(self) -> float:
         """Before the workers are up, their time counts from zero: the first step is not measured."""
         me = psutil.Process()
-        workers = list(self._driver.workers.pids.values())
+        workers = list(self._compute.workers.pids.values())
         return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in [me.pid, *workers])
 
 

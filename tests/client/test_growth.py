@@ -26,7 +26,7 @@ def test_memory_and_open_files_settle(tmp_path: Path) -> None:
 
     def measure(event: object) -> None:
         if isinstance(event, StepCommitted) and event.step in (FIRST, LAST):
-            processes = {"controller": psutil.Process().pid, **drivers[0].workers.pids}
+            processes = {"controller": psutil.Process().pid, **drivers[0].compute.workers.pids}
             seen[event.step] = {name: _usage(psutil.Process(pid)) for name, pid in processes.items()}
 
     with open_run(settings, directory, resume=False) as run:

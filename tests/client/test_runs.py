@@ -128,7 +128,7 @@ def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, worker:
 
     def kill_once(event: object) -> None:
         if getattr(event, "step", 0) == 2 and not killed:
-            killed.append(drivers[0].workers.pids[worker])
+            killed.append(drivers[0].compute.workers.pids[worker])
             os.kill(killed[0], signal.SIGKILL)
 
     with open_run(settings, directory, resume=False) as run:
@@ -148,7 +148,7 @@ def test_a_run_whose_worker_keeps_dying_fails_with_the_cause(tmp_path: Path) -> 
     drivers: list[RunDriver] = []
 
     def kill_always(event: object) -> None:
-        for pid in drivers[0].workers.pids.values():
+        for pid in drivers[0].compute.workers.pids.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -185,7 +185,7 @@ def test_a_listener_that_raises_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_an_error_in_the_handler_of_a_workers_messages_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _drive_until_error(tmp_path, lambda driver: monkeypatch.setattr(driver.rollout, "on_results", _raise))
+    _drive_until_error(tmp_path, lambda driver: monkeypatch.setattr(driver.compute.rollout, "on_results", _raise))
 
 
 def test_recover_appends_the_events_that_a_crash_left_out(tmp_path: Path) -> None:

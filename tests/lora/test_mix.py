@@ -90,6 +90,21 @@ def test_all_forms_give_the_bits_of_the_adapter_alone(configs: list[LoraConfig],
 
 @needs_onednn
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows_each", [2, 8, 16, 17])
+def test_rows_in_the_order_of_their_adapters(dtype: torch.dtype, rows_each: int) -> None:
+    """They are not copied together; the bits are the same."""
+    adapters = [adapter(LoraConfig(rank=8, alpha=8.0, target_modules=MODULES, seed=seed), dtype) for seed in range(3)]
+    places = torch.arange(3).repeat_interleave(rows_each)
+    mixed = BatchedLora(StackedAdapters(adapters), places)
+    assert mixed.plans["qkv"].is_in_order == (rows_each <= 16)
+    with torch.inference_mode():
+        for site in SITE_MODULES:
+            x, y = site_tensors(site, 3 * rows_each, dtype)
+            assert torch.equal(mixed(site, 0, x, y.clone()), SegmentLora(adapters, places)(site, 0, x, y.clone()))
+
+
+@needs_onednn
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_adapter_with_many_rows_is_taken_alone_with_the_same_bits(dtype: torch.dtype) -> None:
     configs = [LoraConfig(rank=8, alpha=8.0, target_modules=MODULES, seed=seed) for seed in range(3)]
     adapters = [adapter(lora, dtype) for lora in configs]

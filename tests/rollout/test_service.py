@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.rollout.service import RolloutService
+from plait.types.chunks import ChunkResult
+from plait.types.sampling import StopReason
 from tests.rollout.fake_engine import FakeEngine
 from tests.rollout.on_loop import expected, on_loop, request, serve, settle, start
 
@@ -170,3 +172,39 @@ async def test_a_request_id_in_use_is_refused_and_the_first_lives_on() -> None:
     assert isinstance(second.exception(), ValueError)
     await serve(service, engine, Random(0))
     assert first.result() == expected(request(1))
+
+
+# ---- whoever reads along
+
+
+@patient
+@given(st.integers(1, 12), st.one_of(st.none(), st.integers(1, 5)), st.integers(0, 50))
+def test_a_reader_hears_of_each_chunk_and_may_have_them_cut_finer(chunk_tokens: int, finer: int | None, seed: int) -> None:
+    async def scenario() -> None:
+        service, engine = RolloutService(chunk_tokens, lambda: 4), FakeEngine()
+        service.attach(engine)
+        heard: list[ChunkResult] = []
+        wanted = request(seed, max_new_tokens=20, on_chunk=heard.append, max_chunk_tokens=finer)
+        (job,) = start(service, [wanted])
+        await serve(service, engine, Random(0))
+        segment = job.result()
+        assert tuple(token for result in heard for token in result.tokens) == segment.tokens
+        assert tuple(logprob for result in heard for logprob in result.logprobs) == segment.logprobs
+        assert [result.stop for result in heard] == [StopReason.BUDGET] * (len(heard) - 1) + [segment.stop]
+        assert engine.longest_budget <= min(chunk_tokens, finer or chunk_tokens)
+
+    asyncio.run(scenario())
+
+
+@on_loop
+async def test_a_reader_hears_nothing_twice_when_the_engine_is_lost() -> None:
+    service, lost, fresh = RolloutService(4, lambda: 1), FakeEngine(), FakeEngine()
+    service.attach(lost)
+    heard: list[ChunkResult] = []
+    wanted = request(1, max_new_tokens=10, on_chunk=heard.append)
+    (job,) = start(service, [wanted])
+    await settle()
+    service.on_results([lost.run("r1#1")])
+    service.attach(fresh)
+    await serve(service, fresh, Random(0))
+    assert tuple(token for result in heard for token in result.tokens) == job.result().tokens

@@ -37,16 +37,16 @@ def test_the_settings_become_a_plan() -> None:
         evaluation={"questions": 8, "every_steps": 2},
         early_stopping={"target": 0.9, "patience_evaluations": 4, "min_gain": 0.01},
     )
-    assert plan_of(task, "local") == TaskPlan(
+    assert plan_of(task) == TaskPlan(
         tenant="local", name="sums", warm_steps=3, rl_steps=9, max_staleness=1, has_evaluation=True, evaluate_every_steps=2,
-        target_accuracy=0.9, patience_evaluations=4, min_gain=0.01,
+        target_accuracy=0.9, patience_evaluations=4, min_gain=0.01, policy_task="sums",
     )  # fmt: skip
-    assert plan_of(task, "local").total_steps == 12
+    assert plan_of(task).total_steps == 12
 
 
 def test_plain_settings_stop_at_their_last_step_only() -> None:
-    assert not plan_of(settings(), "local").stops_early
-    assert not plan_of(settings(evaluation={"questions": 0}), "local").has_evaluation
+    assert not plan_of(settings()).stops_early
+    assert not plan_of(settings(evaluation={"questions": 0})).has_evaluation
 
 
 def test_versions_are_scored_before_after_and_every_so_many_rl_steps() -> None:

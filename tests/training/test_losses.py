@@ -1,5 +1,6 @@
 """Every loss against gradients computed by hand on three tokens (P19)."""
 
+import math
 from typing import Any, cast
 
 import pytest
@@ -29,6 +30,8 @@ GRADIENTS = {
     "dro": [-2.0 + 0.05 * 0.4054651, 1.0 - 0.5 * 0.05 * 0.6931472, -3.0],
     # the sequence's ratio 0.909 is inside [0.8, 1.2]
     "gspo": [-SEQUENCE_RATIO * 2, SEQUENCE_RATIO, -SEQUENCE_RATIO * 3],
+    # nothing leaves [0, 2]
+    "stable_reinforce": [-1.5 * 2, 0.5, -3.0],
 }
 VALUES = {
     "cross_entropy": -(LOGPROBS * WEIGHTS).sum().item(),
@@ -37,6 +40,7 @@ VALUES = {
     "cispo": -(RATIOS * LOGPROBS * ADVANTAGES).sum().item(),
     "dro": -(LOGPROBS * ADVANTAGES).sum().item() + 0.025 * (0.4054651**2 + 0.5 * 0.6931472**2),
     "gspo": -SEQUENCE_RATIO * 4.0,
+    "stable_reinforce": -(RATIOS * LOGPROBS * ADVANTAGES).sum().item(),
 }
 
 
@@ -62,7 +66,7 @@ def test_value_and_gradient_by_hand(kind: str) -> None:
 
 
 def test_losses_differ_in_their_gradients() -> None:
-    tight: dict[str, dict[str, Any]] = {"cispo": {"clip_high": 1.2}}
+    tight: dict[str, dict[str, Any]] = {"cispo": {"clip_high": 1.2}, "stable_reinforce": {"kl_coeff": 0.1}}
     gradients = [tuple(run(kind=kind, **tight.get(kind, {}))[1]) for kind in GRADIENTS]
     assert len(set(gradients)) == len(gradients)
 
@@ -84,6 +88,39 @@ def test_bounds_are_absolute_and_settable() -> None:
 def test_cispo_default_is_one_sided() -> None:
     logprobs = SAMPLER + torch.tensor([5.0, 1e-3, 1.0]).log()
     assert run(logprobs=logprobs, kind="cispo")[1] == pytest.approx([-4.0 * 2, 1e-3, -3.0], rel=1e-5)
+
+
+def test_stable_reinforce_truncates_the_importance_weight_and_keeps_the_gradient() -> None:
+    logprobs = SAMPLER + torch.tensor([5.0, 1e-3, 1.0]).log()
+    _, gradient, metrics = run(logprobs=logprobs, kind="stable_reinforce")
+    assert gradient == pytest.approx([-2.0 * 2, 1e-3, -3.0], rel=1e-5)
+    assert metrics["num_clipped"] == 1
+    assert run(logprobs=logprobs, kind="stable_reinforce", clip_high=1.1)[1][0] == pytest.approx(-1.1 * 2)
+
+
+def test_stable_reinforce_is_drawn_to_the_sampler() -> None:
+    plain, drawn = run(kind="stable_reinforce"), run(kind="stable_reinforce", kl_coeff=0.1)
+    # w kl_coeff log ratio
+    expected = [0.1 * 0.4054651, 0.5 * 0.1 * -0.6931472, 0.0]
+    assert [b - a for a, b in zip(plain[1], drawn[1], strict=True)] == pytest.approx(expected, abs=1e-6)
+    assert drawn[0] - plain[0] == pytest.approx(0.05 * (0.4054651**2 + 0.5 * 0.6931472**2), abs=1e-6)
+    on_policy = run(logprobs=SAMPLER, kind="stable_reinforce", kl_coeff=10.0)
+    assert on_policy[1] == pytest.approx(run(logprobs=SAMPLER, kind="stable_reinforce")[1])
+
+
+def test_stable_reinforce_without_weights_is_not_drawn_to_what_nobody_sampled() -> None:
+    """Beside a prompt's token stands a filler, whatever it is."""
+    inputs = LossInputs(torch.tensor([-torch.inf, -2.0, 0.0]), torch.tensor([0.0, -1.0, 0.0]))
+    loss, gradient, _ = run(inputs, kind="stable_reinforce", kl_coeff=0.1)
+    assert (gradient[0], gradient[2]) == (0.0, 0.0)
+    assert gradient[1] == pytest.approx(0.5 - 0.1 * 0.6931472)
+    assert math.isfinite(loss)
+
+
+@pytest.mark.parametrize("kind", ["ppo", "cispo", "gspo", "stable_reinforce"])
+def test_only_tokens_with_an_advantage_count_as_clipped(kind: str) -> None:
+    inputs = LossInputs(LOGPROBS - 10.0, torch.tensor([0.0, 1.0, 0.0]))
+    assert run(inputs, kind=kind)[2]["num_clipped"] == 1
 
 
 def test_gspo_clips_the_sequence_and_takes_its_ratio_over_the_mask() -> None:

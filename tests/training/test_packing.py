@@ -87,6 +87,7 @@ def test_only_a_single_long_datum_exceeds_the_limit() -> None:
         (Datum((1, 2), (2, 3), temperature=0.0), "datum 1 has temperature 0"),
         (Datum((1, 2), (2, 3), weights=(1.0,)), "2 tokens and 1 weights"),
         (Datum((1, 2), (2, 3), logprobs=(1.0, 1.0, 1.0)), "2 tokens and 3 logprobs"),
+        (Datum((1, 2), (2, 3), sequence_ratio_mask=(1.0,)), "2 tokens and 1 sequence_ratio_mask"),
     ],
 )
 def test_ragged_datums_are_errors(bad: Datum, message: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -134,6 +135,19 @@ def test_every_position_on_request_and_without_weights(decoder: Decoder) -> None
     assert_close(dict(trainer._gradients), gradients(make_trainer(decoder), make_datums()))
     bare = [Datum(d.tokens, d.target_tokens, (), d.logprobs, d.advantages) for d in make_datums()]
     assert_close(gradients(make_trainer(decoder), bare), gradients(make_trainer(decoder), make_datums()))
+
+
+def test_a_datums_ratio_mask_says_which_positions_gspo_takes_its_ratio_over(decoder: Decoder) -> None:
+    datums = make_datums()
+    masks = [tuple(float(weight != 0) for weight in datum.weights) for datum in datums]
+    masked = [msgspec.structs.replace(d, sequence_ratio_mask=mask) for d, mask in zip(datums, masks, strict=True)]
+
+    def losses(datums: list[Datum], every_position: bool) -> float:
+        return make_trainer(decoder).forward_backward(datums, LossSettings(kind="gspo"), every_position).metrics["loss"]
+
+    counted = losses(datums, every_position=False)
+    assert losses(masked, every_position=True) == pytest.approx(counted)
+    assert losses(datums, every_position=True) != pytest.approx(counted)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.7, 1.0])

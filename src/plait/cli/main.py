@@ -25,6 +25,12 @@ EXTRA_OF_MODULE = {
     "reasoning_gym": "environments",
     "tensorboard": "trackers",
     "wandb": "trackers",
+    "fastapi": "server",
+    "uvicorn": "server",
+    "sqlalchemy": "server",
+    "alembic": "server",
+    "google": "server",
+    "zstandard": "server",
 }
 """Which extra of the package brings a module that may be missing."""
 
@@ -45,6 +51,11 @@ COMMANDS = {
     "export": Command("plait.cli.export", "export", "Write a trained adapter (PEFT), or the base with it merged in."),
     "models": Command("plait.cli.models", "app", "List and fetch base models."),
     "doctor": Command("plait.cli.doctor", "doctor", "Say what this machine has, what is missing, and how to mend it."),
+    "serve": Command("plait.cli.serve", "serve", "Serve the Tinker API to many clients."),
+    "keys": Command("plait.cli.keys", "app", "Make, list and revoke the keys of a server."),
+    "checkpoints": Command("plait.cli.checkpoints", "app", "List, show, delete and export what a server has stored."),
+    "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
+    "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
     "version": Command("plait.cli.version", "version", "Print the version."),
 }
 

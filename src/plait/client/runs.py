@@ -19,6 +19,7 @@ from plait.observe.trackers import make_followers
 from plait.state.recovery import TaskRecovery, clean_up, plan_recovery
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import Listener, RunDriver
+from plait.tasks.own_compute import OwnCompute
 from plait.tasks.past_run import past_run
 from plait.types.errors import ConfigError
 
@@ -78,7 +79,8 @@ async def drive(
     tokenizer = Tokenizer.load(model_path)
     environments = await start_environments(settings, settings.workers.environment_processes)
     try:
-        driver = RunDriver(settings, directory, str(model_path), tokenizer, environments, run.log, past_run(run.history))
+        compute = OwnCompute(settings, str(model_path))
+        driver = RunDriver(settings, directory, compute, tokenizer, environments, run.log, past_run(run.history))
         driver.listeners += run.listeners
         if on_start is not None:
             on_start(driver)

@@ -11,6 +11,7 @@ from plait.transport import ChildProcess
 from plait.types.errors import PlaitError, WorkerFailure
 
 WORKER_MODULE = "plait.cluster.worker"
+SPIN_COUNT = "20000"
 KEPT_KERNELS = 256
 """About a megabyte each."""
 
@@ -21,13 +22,14 @@ OnLost = Callable[[WorkerFailure], None]
 def thread_variables(threads: int) -> dict[str, str]:
     """Environment that must be set before torch loads.
 
-    Spinning OpenMP threads collapse when another process wants their core (45 ms became 2052 ms), so they sleep at once.
+    OpenMP threads that spin for long collapse when another process wants their core (45 ms became 2052 ms), and threads that sleep
+    at once make a decode step of two threads take twice as long: they spin for about a millisecond.
     oneDNN keeps a compiled kernel for every shape it has met; training meets new ones at every step, so their number is bounded.
     """
     return {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
-        "GOMP_SPINCOUNT": "0",
+        "GOMP_SPINCOUNT": SPIN_COUNT,
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KEPT_KERNELS),
         "TOKENIZERS_PARALLELISM": "false",
     }

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from plait.cluster.model_messages import CallDone, CallFailed, ModelMessage, ModelOpened, PromptScored, ScorePrompt
 from plait.observe.events import StepCommitted
 from plait.transport import Codec
 from plait.types.chunks import Chunk, ChunkResult
@@ -49,6 +50,8 @@ class OpenTask(msgspec.Struct, frozen=True, tag="open_task"):
     settings_json: str
     steps_folder: str
     keep_every_steps: int
+    key: str = ""
+    """What all messages of this task call it, where tasks of other runs may have its name; empty: its name."""
 
 
 class Update(msgspec.Struct, frozen=True, tag="update"):
@@ -73,7 +76,18 @@ class SetThreads(msgspec.Struct, frozen=True, tag="set_threads"):
     threads: int
 
 
-ToWorker = Configure | SubmitChunks | CancelRequests | ReleaseCaches | OpenTask | Update | CloseTask | SetThreads
+ToWorker = (
+    Configure
+    | SubmitChunks
+    | CancelRequests
+    | ReleaseCaches
+    | ScorePrompt
+    | OpenTask
+    | Update
+    | CloseTask
+    | ModelMessage
+    | SetThreads
+)
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -118,7 +132,7 @@ class JobFailed(msgspec.Struct, frozen=True, tag="job_failed"):
 
 
 class Busy(msgspec.Struct, frozen=True, tag="busy"):
-    """The worker worked from `start_s` to `end_s` (seconds since the epoch)."""
+    """The worker worked from `start_s` to `end_s` (seconds since the epoch). `task` may be a model's id."""
 
     start_s: float
     end_s: float
@@ -128,7 +142,19 @@ class Busy(msgspec.Struct, frozen=True, tag="busy"):
     """Most generations decoded at once in the span."""
 
 
-FromWorker = Ready | StartFailed | ChunksDone | TaskOpened | UpdateDone | JobFailed | Busy
+FromWorker = (
+    Ready
+    | StartFailed
+    | ChunksDone
+    | PromptScored
+    | TaskOpened
+    | UpdateDone
+    | JobFailed
+    | ModelOpened
+    | CallDone
+    | CallFailed
+    | Busy
+)
 
 to_worker: Codec[ToWorker] = Codec(ToWorker)
 from_worker: Codec[FromWorker] = Codec(FromWorker)

@@ -1,12 +1,18 @@
-"""The rollout half of a worker: an engine fed by messages."""
+"""The rollout half of a worker: an engine and a scorer of prompts, fed by messages. They share adapters and take turns."""
 
 import json
+import time
 from pathlib import Path
 
-from plait.cluster.messages import CancelRequests, Configure, ReleaseCaches, SubmitChunks
+import numpy as np
+
+from plait.cluster.messages import CancelRequests, Configure, FromWorker, ReleaseCaches, SubmitChunks
+from plait.cluster.model_messages import PromptScored, ScorePrompt
 from plait.engine.adapters import AdapterStore
 from plait.engine.engine import Engine
 from plait.engine.sampler import Sampler
+from plait.engine.score import ScoreRequest, Scores
+from plait.engine.scorer import BATCH_TOKENS, Scorer
 from plait.lora.mix import FusedAdapter
 from plait.lora.peft_config import parse_peft_config
 from plait.lora.peft_format import from_peft_tensors
@@ -20,13 +26,19 @@ from plait.types.policy import AdapterRef
 KEPT_VERSIONS_PER_TASK = 2
 """Idle adapter versions kept in memory, for each task: the newest, and the one an evaluation may still ask for."""
 
+SCORED_TOKENS = 256
+"""Most tokens of prompts scored between two decode steps; while nothing is decoded, a whole batch at once."""
+
 
 class RolloutRole:
     def __init__(self, settings: Configure, decoder: Decoder, base_digest: str, batch_invariant: bool) -> None:
         tokenizer = Tokenizer.load(Path(settings.model_path))
+        adapters = AdapterStore(lambda ref: load_adapter(ref, decoder), KEPT_VERSIONS_PER_TASK * settings.num_tasks)
+        self.scorer = Scorer(decoder, adapters, settings.max_context_tokens)
+        self._scoring_s = 0.0
         self.engine = Engine(
             decoder,
-            AdapterStore(lambda ref: load_adapter(ref, decoder), KEPT_VERSIONS_PER_TASK * settings.num_tasks),
+            adapters,
             base_digest,
             max_rows=settings.max_rows,
             slot_tokens=settings.slot_tokens,
@@ -36,7 +48,7 @@ class RolloutRole:
             decode=tokenizer.decode,
         )
 
-    def handle(self, message: SubmitChunks | CancelRequests | ReleaseCaches) -> None:
+    def handle(self, message: SubmitChunks | CancelRequests | ReleaseCaches | ScorePrompt) -> list[FromWorker]:
         match message:
             case SubmitChunks(chunks):
                 for chunk in chunks:
@@ -44,19 +56,74 @@ class RolloutRole:
             case CancelRequests(request_ids):
                 for request_id in request_ids:
                     self.engine.cancel(request_id)
+                    self.scorer.cancel(request_id)
             case ReleaseCaches(handles):
                 for handle in handles:
                     self.engine.release(handle)
+            case ScorePrompt():
+                return self._submit_prompt(message)
+        return []
+
+    def _submit_prompt(self, message: ScorePrompt) -> list[FromWorker]:
+        try:
+            self.scorer.submit(score_request(message))
+        except ValueError as error:
+            return [PromptScored(message.request_id, error=f"targets cannot be read: {error}", is_user_error=True)]
+        return []
+
+    @property
+    def has_chunks(self) -> bool:
+        return not self.engine.is_idle
+
+    @property
+    def has_prompts(self) -> bool:
+        return not self.scorer.is_idle
 
     @property
     def has_work(self) -> bool:
-        return not self.engine.is_idle
+        return self.has_chunks or self.has_prompts
 
     def work(self) -> tuple[list[ChunkResult], int, int]:
         """One engine step: results, tokens decoded, rows decoded."""
         before = self.engine.num_decoded_tokens
         results = self.engine.step()
         return results, self.engine.num_decoded_tokens - before, self.engine.num_decoded_rows
+
+    def score(self) -> list[PromptScored]:
+        """One forward pass over prompts: those that are complete. The time of a pass is shared out by tokens."""
+        start_s = time.perf_counter()
+        done = self.scorer.step(SCORED_TOKENS if self.has_chunks else BATCH_TOKENS)
+        self._scoring_s += time.perf_counter() - start_s
+        if not done:
+            return []
+        scoring_s, self._scoring_s = self._scoring_s, 0.0
+        num_tokens = sum(len(scores.logprobs_L) for scores in done)
+        return [prompt_scored(scores, scoring_s * len(scores.logprobs_L) / max(num_tokens, 1)) for scores in done]
+
+
+def score_request(message: ScorePrompt) -> ScoreRequest:
+    """Raises ValueError if `targets` has not as many bytes as `num_targets` calls for."""
+    targets = np.frombuffer(message.targets, "<i4")
+    num_rows = max(0, len(message.tokens) - 1) if message.num_targets else 0
+    return ScoreRequest(
+        message.request_id, message.tokens, message.policy, message.adapter, message.temperature, message.first_position,
+        message.top_k, message.num_alternatives, message.seed, targets.reshape(num_rows, message.num_targets),
+    )  # fmt: skip
+
+
+def prompt_scored(scores: Scores, device_s: float) -> PromptScored:
+    if scores.error:
+        return PromptScored(scores.request_id, error=scores.error, is_user_error=scores.is_user_error)
+    return PromptScored(
+        scores.request_id,
+        logprobs=scores.logprobs_L.astype("<f4").tobytes(),
+        top_ids=scores.top_ids_LK.astype("<i4").tobytes(),
+        top_logprobs=scores.top_logprobs_LK.astype("<f4").tobytes(),
+        target_logprobs=scores.target_logprobs_TK.astype("<f4").tobytes(),
+        alternative_ids=scores.alternative_ids_LN.astype("<i4").tobytes(),
+        alternative_logprobs=scores.alternative_logprobs_LN.astype("<f4").tobytes(),
+        device_s=device_s,
+    )
 
 
 def load_adapter(ref: AdapterRef, decoder: Decoder) -> FusedAdapter:

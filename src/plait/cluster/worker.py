@@ -1,21 +1,21 @@
 """The program of a worker process: `python -m plait.cluster.worker --link-fd N`.
 
-A plain loop: take what the controller sent, do one piece of work, report. It sleeps only when there is nothing to do, and ends
-when the controller is gone.
+A plain loop: take what the controller sent, do one piece of work of each kind that waits (decode, score, train), report. It sleeps
+only when there is nothing to do, and ends when the controller is gone.
 """
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from plait.cluster.busy_meter import BusyMeter
+from plait.cluster.job_queue import JobQueue
 from plait.cluster.messages import (
     ROLLOUT,
     TRAIN,
-    Busy,
     CancelRequests,
     ChunksDone,
     CloseTask,
@@ -32,12 +32,16 @@ from plait.cluster.messages import (
     from_worker,
     to_worker,
 )
+from plait.cluster.model_messages import ModelMessage, ScorePrompt
+from plait.cluster.model_role import ModelRole
+from plait.cluster.recorded_adapter import AdapterBase
 from plait.cluster.rollout_role import RolloutRole
 from plait.cluster.train_role import TrainRole
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
 from plait.models.invariance import InvarianceReport, self_test
 from plait.models.weights import base_digest, load_model
+from plait.training.training_pass import PassSettings
 from plait.transport import ParentLink
 from plait.types.errors import ConfigError, PlaitError
 
@@ -47,6 +51,8 @@ class Worker:
         self.link, self.meter = link, BusyMeter()
         self.rollout: RolloutRole | None = None
         self.train: TrainRole | None = None
+        self.models: ModelRole | None = None
+        self.jobs = JobQueue()
         self._load(settings)
 
     def _load(self, settings: Configure) -> None:
@@ -58,7 +64,9 @@ class Worker:
         if ROLLOUT in settings.roles:
             self.rollout = RolloutRole(settings, Decoder(config, weights, prepack=True), digest, report.granted)
         if TRAIN in settings.roles:
-            self.train = TrainRole(settings, Decoder(config, weights), digest)
+            passes = PassSettings(settings.micro_batch_tokens, settings.checkpoint_layers)
+            base = AdapterBase(Decoder(config, weights), digest, settings.model_path, passes)
+            self.train, self.models = TrainRole(base, self.jobs), ModelRole(base, self.jobs)
         use_huge_pages()
         self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
 
@@ -68,19 +76,21 @@ class Worker:
     def run(self) -> None:
         while True:
             self._take_messages()
-            if self.rollout is not None and self.rollout.has_work:
-                self._roll()
-            if self.train is not None and self.train.has_work:
+            if self.rollout is not None and self.rollout.has_chunks:
+                self._roll(self.rollout)
+            if self.rollout is not None and self.rollout.has_prompts:
+                self._score(self.rollout)
+            if self.jobs.has_work:
                 self._train()
 
     @property
     def has_work(self) -> bool:
-        return bool((self.rollout and self.rollout.has_work) or (self.train and self.train.has_work))
+        return self.jobs.has_work or (self.rollout is not None and self.rollout.has_work)
 
     def _take_messages(self) -> None:
         """Handle all that has arrived; wait for something if there is nothing else to do."""
         if not self.has_work:
-            self._report(self.meter.flush())
+            self._send_all(self.meter.flush())
         frame = self.link.receive(0.0 if self.has_work else None)
         while frame is not None:
             self._handle(to_worker.decode(frame))
@@ -88,35 +98,38 @@ class Worker:
 
     def _handle(self, message: ToWorker) -> None:
         match message:
-            case SubmitChunks() | CancelRequests() | ReleaseCaches() if self.rollout is not None:
-                self.rollout.handle(message)
+            case SubmitChunks() | CancelRequests() | ReleaseCaches() | ScorePrompt() if self.rollout is not None:
+                self._send_all(self.rollout.handle(message))
             case OpenTask() | Update() | CloseTask() if self.train is not None:
-                for reply in self.train.handle(message):
-                    self.send(reply)
+                self._send_all(self.train.handle(message))
+            case _ if isinstance(message, ModelMessage) and self.models is not None:
+                self._send_all(self.models.handle(message))
             case SetThreads(threads):
                 torch.set_num_threads(threads)
             case _:
                 raise ConfigError(f"worker without the role for {type(message).__name__}.", "Send it to another worker.")
 
-    def _roll(self) -> None:
-        assert self.rollout is not None
+    def _roll(self, rollout: RolloutRole) -> None:
         start_s = time.time()
-        results, num_tokens, num_rows = self.rollout.work()
+        results, num_tokens, num_rows = rollout.work()
         if results:
             self.send(ChunksDone(tuple(results)))
-        self._report(self.meter.add(start_s, time.time(), num_tokens, num_rows=num_rows))
+        self._send_all(self.meter.add(start_s, time.time(), num_tokens, num_rows=num_rows))
+
+    def _score(self, rollout: RolloutRole) -> None:
+        start_s = time.time()
+        self._send_all(rollout.score())
+        self._send_all(self.meter.add(start_s, time.time(), 0))
 
     def _train(self) -> None:
-        assert self.train is not None
         start_s = time.time()
-        task, replies, num_tokens = self.train.work()
-        self._report(self.meter.add(start_s, time.time(), num_tokens, task))
-        for reply in replies:
-            self.send(reply)
+        owner, progress = self.jobs.work()
+        self._send_all(self.meter.add(start_s, time.time(), progress.num_tokens, owner))
+        self._send_all(progress.replies)
 
-    def _report(self, spans: list[Busy]) -> None:
-        for span in spans:
-            self.send(span)
+    def _send_all(self, messages: Sequence[FromWorker]) -> None:
+        for message in messages:
+            self.send(message)
 
 
 def pick_device(name: str) -> str:

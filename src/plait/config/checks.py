@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from plait.config.environments import CalculatorSettings, DelaySettings, EnvironmentSettings
-from plait.config.run import RunSettings
+from plait.config.run import EngineSettings, ModelSettings, RunSettings, TrainingSettings
 from plait.config.task import EarlyStoppingSettings, TaskSettings
 
 
 def check_settings(settings: RunSettings) -> list[str]:
     """One line for each thing that cannot work or would have no effect."""
-    problems = list(_check_sizes(settings))
+    problems = list(check_sizes(settings.model, settings.engine, settings.training))
     for index, task in enumerate(settings.tasks):
         problems += [f'tasks[{index}] (name "{task.name}"){text}' for text in _check_task(task, settings)]
     return problems
@@ -20,12 +20,13 @@ def num_turns(environment: EnvironmentSettings) -> int:
     return 2 if isinstance(environment, CalculatorSettings) else 1
 
 
-def _check_sizes(settings: RunSettings) -> Iterator[str]:
-    context = settings.model.max_context_tokens
+def check_sizes(model: ModelSettings, engine: EngineSettings, training: TrainingSettings) -> Iterator[str]:
+    """Memory that could not hold even one sequence."""
+    context = model.max_context_tokens
     holders = {
-        "engine.slot_tokens": settings.engine.slot_tokens,
-        "engine.pool_tokens": settings.engine.pool_tokens,
-        "training.micro_batch_tokens": settings.training.micro_batch_tokens,
+        "engine.slot_tokens": engine.slot_tokens,
+        "engine.pool_tokens": engine.pool_tokens,
+        "training.micro_batch_tokens": training.micro_batch_tokens,
     }
     for key, size in holders.items():
         if size < context:

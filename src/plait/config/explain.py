@@ -24,10 +24,10 @@ TRAINING_EFFICIENCY = 0.5
 ROLLOUT_FLOPS_PER_PARAMETER = 2
 TRAINING_FLOPS_PER_PARAMETER = 4
 """A frozen base needs no gradient of its weights: forward 2, backward 2."""
-HEAD_CHUNK_TOKENS = 256
-"""Positions whose logits exist at once."""
+HEAD_TOKENS, SOFTMAX_TOKENS = 1024, 128
+"""Positions whose logits exist at once in the model's dtype, and of these in float32."""
 LOGITS_COPIES = 3
-"""Logits, their log-softmax and their gradient, in float32."""
+"""Logits, their log-softmax and their gradient."""
 PROMPT_TOKENS = 64
 """Assumed where the prompt's length is not known before the run."""
 SAMPLE_BYTES_PER_TOKEN = 24
@@ -164,7 +164,7 @@ def _activation_bytes(settings: RunSettings, model: ModelConfig) -> int:
     per_token = layer_values * model.num_layers
     if settings.training.checkpoint_layers:
         per_token = model.hidden_size * model.num_layers + layer_values
-    head = HEAD_CHUNK_TOKENS * model.vocab_size * 4 * LOGITS_COPIES
+    head = model.vocab_size * (HEAD_TOKENS * value_bytes + SOFTMAX_TOKENS * 4 * LOGITS_COPIES)
     return settings.training.micro_batch_tokens * per_token * value_bytes + head
 
 

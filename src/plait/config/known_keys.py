@@ -49,9 +49,11 @@ NAMES_ELSEWHERE = {
 """What other trainers call things, and what is meant here."""
 
 
-def settings_at(location: Sequence[str | int], data: Mapping[str, Any]) -> type[Settings] | None:
-    """The settings class whose keys may stand at the location; None where free keys may, or nothing."""
-    found: type[Settings] | None = RunSettings
+def settings_at(
+    location: Sequence[str | int], data: Mapping[str, Any], root: type[Settings] = RunSettings
+) -> type[Settings] | None:
+    """The settings class whose keys may stand at the location below `root`; None where free keys may, or nothing."""
+    found: type[Settings] | None = root
     value: Any = data
     for part in location:
         value = _child(value, part)
@@ -62,17 +64,17 @@ def settings_at(location: Sequence[str | int], data: Mapping[str, Any]) -> type[
     return found
 
 
-def suggest_key(location: Sequence[str | int], data: Mapping[str, Any]) -> str:
+def suggest_key(location: Sequence[str | int], data: Mapping[str, Any], root: type[Settings] = RunSettings) -> str:
     """ "; did you mean ...?" for an unknown key, or its place, or the keys that there are."""
-    owner, key = settings_at(location[:-1], data), str(location[-1])
+    owner, key = settings_at(location[:-1], data, root), str(location[-1])
     if owner is None:
         return ""
     names = list(owner.model_fields)
     if near := difflib.get_close_matches(key, names, n=1):
         return f"; did you mean {near[0]!r}?"
-    if key in NAMES_ELSEWHERE:
+    if root is RunSettings and key in NAMES_ELSEWHERE:
         return f"; here it is: {NAMES_ELSEWHERE[key]}"
-    if places := [path for path in walk_keys(RunSettings) if path.rpartition(".")[2] == key]:
+    if places := [path for path in walk_keys(root) if path.rpartition(".")[2] == key]:
         return f"; it belongs to {' or '.join(places[:3])}"
     return f"; known here: {', '.join(sorted(names))}"
 

@@ -6,9 +6,8 @@
 """
 
 import json
-import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 
 from plait.config.checks import check_settings
 from plait.config.paths import resolve_paths
-from plait.config.problems import describe_errors, key_path
+from plait.config.problems import describe_errors, find_non_finite, raise_problems
 from plait.config.run import RunSettings
 from plait.types.errors import ConfigError
 
@@ -45,19 +44,19 @@ def make_settings(data: Mapping[str, Any], folder: Path, source: str = "settings
     """The same from plain values."""
     settings = validate(data, source)
     resolved, problems = resolve_paths(settings, folder)
-    _raise_problems([*problems, *check_settings(settings)], source)
+    raise_problems([*problems, *check_settings(settings)], source)
     return resolved
 
 
 def validate(data: Mapping[str, Any], source: str = "settings") -> RunSettings:
     """Parsed TOML to settings, each key on its own; how they fit together is up to `check_settings`."""
-    _raise_problems(list(_find_non_finite(data, data, ())), source)
+    raise_problems(list(find_non_finite(data, data)), source)
     try:
         # Strict JSON takes arrays for tuples and integers for floats, as TOML means them, and coerces nothing else.
         return RunSettings.model_validate_json(json.dumps(data, default=str), strict=True)
     except ValidationError as error:
         problems = describe_errors(error, data)
-    _raise_problems(problems, source)
+    raise_problems(problems, source)
     raise AssertionError("unreachable: a validation error has at least one problem")
 
 
@@ -71,20 +70,3 @@ def effective_toml(settings: RunSettings) -> str:
     import tomli_w
 
     return tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True), multiline_strings=False)
-
-
-def _raise_problems(problems: list[str], source: str) -> None:
-    if not problems:
-        return
-    if len(problems) == 1:
-        raise ConfigError(f"{source}: {problems[0]}.")
-    listed = "".join(f"\n  - {problem}" for problem in problems)
-    raise ConfigError(f"{source} has {len(problems)} faults:{listed}")
-
-
-def _find_non_finite(value: Any, data: Mapping[str, Any], location: tuple[str | int, ...]) -> Iterator[str]:
-    if isinstance(value, float) and not math.isfinite(value):
-        yield f"{key_path(location, data)} = {value}: give a finite number"
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from _find_non_finite(item, data, (*location, key))

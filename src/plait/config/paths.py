@@ -14,7 +14,7 @@ FILE_SUFFIXES = (".json", ".jsonl", ".gguf", ".py", ".safetensors")
 def resolve_paths(settings: RunSettings, folder: Path) -> tuple[RunSettings, list[str]]:
     """Absolute paths for what lies on the disk; names and hub ids stay. Files that are missing are the second value."""
     problems: list[str] = []
-    model = settings.model.model_copy(update={"path": _resolve(settings.model.path, folder, "model.path", problems)})
+    model = settings.model.model_copy(update={"path": resolve_path(settings.model.path, folder, "model.path", problems)})
     tasks = tuple(
         _resolve_task(task, folder, f'tasks[{index}] (name "{task.name}")', problems) for index, task in enumerate(settings.tasks)
     )
@@ -28,7 +28,7 @@ def _resolve_task(task: TaskSettings, folder: Path, key: str, problems: list[str
         names = ("path", "evaluation_path") if isinstance(environment, DatasetSettings) else ("path",)
         for name in names:
             if value := getattr(environment, name):
-                changes[name] = _resolve(value, folder, f"{key}.environment.{name}", problems)
+                changes[name] = resolve_path(value, folder, f"{key}.environment.{name}", problems)
     if isinstance(environment, FunctionSettings):
         for name in ("function", "examples"):
             if value := getattr(environment, name):
@@ -41,10 +41,11 @@ def _resolve_callable(value: str, folder: Path, key: str, problems: list[str]) -
     if not module or not name.isidentifier():
         problems.append(f'{key} = "{value}": must be "module:name" or "file.py:name"')
         return value
-    return f"{_resolve(module, folder, key, problems)}:{name}" if module.endswith(".py") else value
+    return f"{resolve_path(module, folder, key, problems)}:{name}" if module.endswith(".py") else value
 
 
-def _resolve(value: str, folder: Path, key: str, problems: list[str]) -> str:
+def resolve_path(value: str, folder: Path, key: str, problems: list[str]) -> str:
+    """An absolute path if `value` is one that exists, else `value`; one that must be a path is then a problem of `key`."""
     path = folder / Path(value).expanduser()
     if path.exists():
         return str(path.absolute())

@@ -1,16 +1,22 @@
 """What is wrong with a settings file, in words: the key as its author wrote it, the value, and what is allowed."""
 
 import json
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from plait.config.base import Settings
 from plait.config.known_keys import ENVIRONMENTS, settings_at, suggest_key, suggest_value
+from plait.config.run import RunSettings
+from plait.types.errors import ConfigError
 
 Location = Sequence[str | int]
+Origin = Callable[[Location], str]
+"""What to say of where the value at a location comes from."""
 MAX_VALUE_CHARACTERS = 80
 
 _ALLOWED: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -32,9 +38,36 @@ _ALLOWED: dict[str, Callable[[dict[str, Any]], str]] = {
 """What would be accepted, by pydantic's type of error; others keep pydantic's message."""
 
 
-def describe_errors(error: ValidationError, data: Mapping[str, Any]) -> list[str]:
-    """One line for each fault."""
-    return [_describe(details, data) for details in error.errors(include_url=False) if not _is_echo(details)]
+def describe_errors(
+    error: ValidationError,
+    data: Mapping[str, Any],
+    root: type[Settings] = RunSettings,
+    origin: Origin = lambda _: "",
+) -> list[str]:
+    """One line for each fault of `data`, which was to become a `root`; each ends with `origin` of its location."""
+    faults = [details for details in error.errors(include_url=False) if not _is_echo(details)]
+    return [_describe(details, data, root) + origin(details["loc"]) for details in faults]
+
+
+def raise_problems(problems: Sequence[str], source: str) -> None:
+    """One ConfigError for all of them, if there are any."""
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise ConfigError(f"{source}: {problems[0]}.")
+    listed = "".join(f"\n  - {problem}" for problem in problems)
+    raise ConfigError(f"{source} has {len(problems)} faults:{listed}")
+
+
+def find_non_finite(
+    value: Any, data: Mapping[str, Any], location: tuple[str | int, ...] = (), origin: Origin = lambda _: ""
+) -> Iterator[str]:
+    """TOML has `nan` and `inf`, which no setting allows."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"{key_path(location, data)} = {value}: give a finite number{origin(location)}"
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from find_non_finite(item, data, (*location, key), origin)
 
 
 def key_path(location: Location, data: Mapping[str, Any]) -> str:
@@ -52,15 +85,15 @@ def key_path(location: Location, data: Mapping[str, Any]) -> str:
     return text
 
 
-def _describe(details: ErrorDetails, data: Mapping[str, Any]) -> str:
+def _describe(details: ErrorDetails, data: Mapping[str, Any], root: type[Settings]) -> str:
     location = _user_location(details["loc"])
     key = key_path(location, data)
     context: dict[str, Any] = details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":
-            return f"{key} = {_shown(details['input'])}: unknown key{suggest_key(location, data)}"
+            return f"{key} = {_shown(details['input'])}: unknown key{suggest_key(location, data, root)}"
         case "missing":
-            return f"{key} is missing: {_meaning(location, data)}"
+            return f"{key} is missing: {_meaning(location, data, root)}"
         case "value_error":
             return f"{key}: {context['error']}" if key else str(context["error"])
         case "union_tag_not_found":
@@ -100,8 +133,8 @@ def _listed(values: Sequence[str]) -> str:
     return ", ".join(f'"{value}"' for value in values)
 
 
-def _meaning(location: Location, data: Mapping[str, Any]) -> str:
+def _meaning(location: Location, data: Mapping[str, Any], root: type[Settings]) -> str:
     """The first sentence of the missing key's own documentation."""
-    owner = settings_at(location[:-1], data)
+    owner = settings_at(location[:-1], data, root)
     field = owner.model_fields.get(str(location[-1])) if owner else None
     return (field.description or "").partition(". ")[0].rstrip(".") or "give it a value" if field else "give it a value"

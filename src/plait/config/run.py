@@ -29,7 +29,7 @@ class WorkerSettings(Settings):
     environment_processes: Annotated[int, Field(ge=1)] = 2
     """Processes that run environments and rewards, shared by all tasks."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
-    """How often lost worker processes are replaced before the run fails."""
+    """How often lost worker processes are replaced within an hour; one more loss fails the run."""
 
 
 class EngineSettings(Settings):

@@ -37,14 +37,16 @@ class SamplingSettings(Settings):
 
 
 class LossSettings(Settings):
-    kind: Literal["cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo"] = "importance_sampling"
+    kind: Literal["cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo", "stable_reinforce"] = "importance_sampling"
     """The loss of RL steps. The warm start always uses cross-entropy."""
     clip_low: float | None = None
-    """Lower bound of the ratio (ppo, gspo: 0.8; cispo: 0)."""
+    """Lower bound of the ratio (ppo, gspo: 0.8; cispo, stable_reinforce: 0)."""
     clip_high: float | None = None
-    """Upper bound of the ratio (ppo, gspo: 1.2; cispo: 4)."""
+    """Upper bound of the ratio (ppo, gspo: 1.2; cispo: 4; stable_reinforce: 2)."""
     beta: Annotated[float, Field(gt=0)] | None = None
     """Strength of dro's penalty (0.05)."""
+    kl_coeff: Annotated[float, Field(ge=0)] | None = None
+    """Strength of stable_reinforce's penalty towards the policy that sampled (0)."""
     kl_to_base: Annotated[float, Field(ge=0)] = 0.0
     """Weight of a penalty that pulls towards the frozen base."""
 
@@ -55,8 +57,9 @@ class LossSettings(Settings):
             "gspo": {"clip_low", "clip_high"},
             "cispo": {"clip_low", "clip_high"},
             "dro": {"beta"},
+            "stable_reinforce": {"clip_low", "clip_high", "kl_coeff"},
         }
-        for name in ("clip_low", "clip_high", "beta"):
+        for name in ("clip_low", "clip_high", "beta", "kl_coeff"):
             if getattr(self, name) is not None and name not in used.get(self.kind, set()):
                 raise ValueError(f"{name} has no effect on loss {self.kind!r}: remove it")
         return self

@@ -16,10 +16,11 @@ from itertools import count
 import torch
 
 from plait.engine.adapters import AdapterStore
+from plait.engine.allocator import keep_freed_memory
 from plait.engine.batch import DecodeBatch
 from plait.engine.cache import BlockStorage, SlotCache
 from plait.engine.limits import EngineLimits
-from plait.engine.mixer import AdapterMixer
+from plait.engine.mixer import AdapterMixer, Owners
 from plait.engine.prefill import plan_prefill, prefill
 from plait.engine.row import Row, failed
 from plait.engine.sampler import Sampler
@@ -55,6 +56,7 @@ class Engine:
         self.decoder, self.adapters, self.sampler, self.decode = decoder, adapters, sampler, decode
         self.base_digest = base_digest
         config, dtype, device = decoder.config, decoder.dtype, decoder.device
+        keep_freed_memory()
         self.limits = EngineLimits(config.vocab_size, max_context_tokens, slot_tokens, decode is not None)
         self.pool = BlockPool(max(1, pool_tokens // BLOCK_TOKENS), BLOCK_TOKENS)
         self.storage = BlockStorage(config, self.pool.num_blocks, BLOCK_TOKENS, dtype, device)
@@ -132,6 +134,8 @@ class Engine:
                 self.rows.append(self._new_row(chunk))
             except PlaitError as error:
                 self._done.append(failed(chunk, str(error)))
+        # Rows of one adapter side by side are multiplied without being copied together.
+        self.rows[num_before:] = sorted(self.rows[num_before:], key=lambda row: row.chunk.policy)
         if self.rows:
             self.slots.resize(len(self.rows), max(len(row.tokens) for row in self.rows))
         for index in range(num_before, len(self.rows)):
@@ -162,7 +166,7 @@ class Engine:
         if not plan.spans:
             return
         owners = [self.rows[span.row].adapter for span in plan.spans for _ in range(span.count)]
-        prefill(self.decoder, self.slots.data, self.rows, plan.spans, self.mixer.for_prefill(owners))
+        prefill(self.decoder, self.slots.data, self.rows, plan.spans, self.mixer.for_prefill(owners, self._adapters()))
         self.num_prefilled_tokens += plan.num_tokens
         for span in plan.spans:
             self.rows[span.row].num_computed = span.end
@@ -171,6 +175,9 @@ class Engine:
         for follower, leader in plan.followers:
             if self.rows[leader].is_ready:
                 self._follow(follower, leader)
+
+    def _adapters(self) -> Owners:
+        return [row.adapter for row in self.rows]
 
     def _follow(self, follower: int, leader: int) -> None:
         """Take over the context that another row has computed."""
@@ -191,7 +198,8 @@ class Engine:
     def _batch_of(self, places: list[int]) -> DecodeBatch:
         rows = [self.rows[index] for index in places]
         if self._batch is None or self._batch.rows != tuple(rows) or self._batch.places != tuple(places):
-            self._batch = DecodeBatch(rows, places, self.mixer.for_decode([row.adapter for row in rows]), self.decoder.device)
+            lora = self.mixer.for_decode([row.adapter for row in rows], self._adapters())
+            self._batch = DecodeBatch(rows, places, lora, self.decoder.device)
         return self._batch
 
     def _take(self, index: int, token: int, logprob: float) -> None:

@@ -12,29 +12,41 @@ Owners = Sequence[FusedAdapter | None]
 """The adapter of each row; None is the base alone."""
 
 
+MIN_TOGETHER_TOKENS = 128
+"""Prompts of fewer are taken adapter by adapter: products of several have many more shapes, and oneDNN makes kernels for each."""
+
+
 class AdapterMixer:
-    """Keeps the stacked weights of the adapters being decoded, and stacks anew only when one is missing or most are stale."""
+    """Keeps the stacked weights of the adapters that run, and stacks anew only when one is missing or most are stale."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stacked = StackedAdapters(())
 
-    def for_decode(self, owners: Owners) -> LoraDelta | None:
-        """A few rows each of several adapters."""
+    def for_decode(self, owners: Owners, running: Owners) -> LoraDelta | None:
+        """For a row of each. `running` has the adapters of all rows, decoded now or not, so that they are stacked once."""
         adapters = _distinct(owners)
-        if len(adapters) <= 1:
-            return self.for_prefill(owners)
-        kept = self._stacked.adapters
-        if len(kept) > 2 * len(adapters) or any(adapter not in kept for adapter in adapters):
-            self._stacked = StackedAdapters(adapters)
+        return self._together(owners, running) if len(adapters) > 1 else self._apart(adapters, owners)
+
+    def for_prefill(self, owners: Owners, running: Owners) -> LoraDelta | None:
+        """For the tokens of prompts."""
+        adapters = _distinct(owners)
+        is_worth_it = len(adapters) > 1 and len(owners) >= MIN_TOGETHER_TOKENS
+        return self._together(owners, running) if is_worth_it else self._apart(adapters, owners)
+
+    def _together(self, owners: Owners, running: Owners) -> LoraDelta | None:
+        self._stack(_distinct(running))
         return mix_adapters(self._stacked, self._places(self._stacked.adapters, owners))
 
-    def for_prefill(self, owners: Owners) -> LoraDelta | None:
-        """Many rows of each adapter."""
-        adapters = _distinct(owners)
+    def _apart(self, adapters: Sequence[FusedAdapter], owners: Owners) -> LoraDelta | None:
         if len(adapters) == 1 and None not in owners:
             return SingleLora(adapters[0])
         return SegmentLora(adapters, self._places(adapters, owners)) if adapters else None
+
+    def _stack(self, adapters: Sequence[FusedAdapter]) -> None:
+        kept = self._stacked.adapters
+        if len(kept) > 2 * len(adapters) or any(adapter not in kept for adapter in adapters):
+            self._stacked = StackedAdapters(adapters)
 
     def _places(self, adapters: Sequence[FusedAdapter], owners: Owners) -> torch.Tensor:
         """Each row's index among `adapters`, -1 for the base."""

@@ -25,6 +25,9 @@ SEGMENT_COST_ROWS = 150
 MIN_GROUP_ROWS = 2
 """A product of a single row takes other kernels, with other rounding."""
 
+GROUP_STEP = 16
+"""Prompts bring any number of rows, and oneDNN makes kernels for each number it meets, which takes time and memory."""
+
 
 class SingleLora:
     """All rows belong to one adapter: the trainer's case."""
@@ -96,6 +99,12 @@ def taken_alone(counts: Mapping[int, int], num_stacked: int) -> set[int]:
     return set(by_count[: costs.index(min(costs))])
 
 
+def _group_rows(num_rows: int) -> int:
+    """Rows that each adapter is given where one has so many."""
+    step = GROUP_STEP if num_rows > GROUP_STEP else 1
+    return max(MIN_GROUP_ROWS, -(-num_rows // step) * step)
+
+
 class _Plan:
     """Where rows go and come from at one site: N members, C rows each, M modules, P pieces of the output."""
 
@@ -109,13 +118,15 @@ class _Plan:
             places.append((member, filled[member]))
             filled[member] += 1
         self.num_rows, self.is_all = len(rows), len(rows) == len(owners)
-        self.shape = n, c = len(stack.members), max([MIN_GROUP_ROWS, *filled.values()])
+        self.shape = n, c = len(stack.members), _group_rows(max(filled.values(), default=0))
         modules, pieces = stack.num_modules, stack.piece_modules
+        self.has_one_piece = pieces == (0,)
         gather = [0] * (n * c)  # rows that fill up are computed for nothing
         for row, (member, index) in zip(rows, places, strict=True):
             gather[member * c + index] = row
         pick = [(i * c + j) * modules + module for i in range(n) for module in pieces for j in range(c)]
         back = [(i * len(pieces) + piece) * c + j for i, j in places for piece in range(len(pieces))]
+        self.is_in_order = self.is_all and gather == list(range(len(owners)))
         self.rows_R, self.gather_NC, self.pick_NPC, self.back_RP = (
             torch.tensor(values, device=device, dtype=torch.long) for values in (rows, gather, pick, back)
         )
@@ -124,9 +135,14 @@ class _Plan:
         """Adds each row's share to y, in place."""
         n, c = self.shape
         rank, width = b_Prw.shape[1:]
-        h = grouped_product(x_RI.index_select(0, self.gather_NC).view(n, c, -1), a_NIJ)
-        h = h.view(-1, rank).index_select(0, self.pick_NPC).view(-1, c, rank)
-        delta = grouped_product(h, b_Prw).view(-1, width).index_select(0, self.back_RP).view(self.num_rows, -1)
+        x_NCI = (x_RI if self.is_in_order else x_RI.index_select(0, self.gather_NC)).reshape(n, c, -1)
+        h = grouped_product(x_NCI, a_NIJ).view(-1, rank)
+        h = h if self.has_one_piece else h.index_select(0, self.pick_NPC)
+        delta = grouped_product(h.view(-1, c, rank), b_Prw)
+        if self.is_in_order:
+            y_RO.view(n, c, -1, width).add_(delta.view(n, -1, c, width).transpose(1, 2))
+            return
+        delta = delta.view(-1, width).index_select(0, self.back_RP).view(self.num_rows, -1)
         if self.is_all:
             y_RO.add_(delta)
         else:

@@ -12,13 +12,13 @@ from functools import cache
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from plait.types.errors import ModelError
-from plait.types.messages import Message
+from plait.types.messages import Message, ToolCall
 
 PROBE_USER = "plait-probe-question"
 PROBE_ANSWERS = ("plait-probe-answer", "<think>\nplait-probe-thought\n</think>\n\nplait-probe-answer")
@@ -45,20 +45,26 @@ class ChatTemplate:
         environment = _environment(now)
         try:
             self._template = environment.from_string(source)
+            self.takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
+            """Whether the template shows tools to the model."""
         except jinja2.TemplateSyntaxError as error:
             raise ModelError(
                 f"The chat template does not parse: {error}.", "Correct chat_template in the model's folder."
             ) from error
         self._check_role = cache(self._find_gap)
 
-    def render(self, messages: Sequence[Message], generation_prompt: bool) -> str:
-        """The conversation as text. Raises `ModelError` with the template's own words if it rejects the messages."""
-        conversation = [{"role": message.role, "content": message.content} for message in messages]
+    def render(self, messages: Sequence[Message], generation_prompt: bool, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The conversation as text; `tools` are JSON schemas as transformers takes them.
+
+        Raises `ModelError` with the template's own words if it rejects the messages.
+        """
+        conversation = [_plain(message) for message in messages]
         try:
             return self._template.render(
-                messages=conversation, add_generation_prompt=generation_prompt, tools=None, documents=None, **self._special_tokens
-            )
-        except jinja2.TemplateError as error:
+                messages=conversation, add_generation_prompt=generation_prompt, tools=tools or None, documents=None,
+                **self._special_tokens,
+            )  # fmt: skip
+        except (jinja2.TemplateError, TypeError) as error:
             roles = ", ".join(message.role for message in messages)
             raise ModelError(
                 f"The chat template rejects messages of roles {roles}: {error}.", "Use roles that it knows."
@@ -98,6 +104,19 @@ class ChatTemplate:
         if not text.startswith(before):
             _refuse(role)
         return text[len(before) :]
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """As templates read it. What a message lacks is not there at all: some templates test for its presence."""
+    plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        plain["tool_calls"] = [_plain_call(call) for call in message.tool_calls]
+    return plain | {key: value for key in ("tool_call_id", "name") if (value := getattr(message, key))}
+
+
+def _plain_call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"type": "function", "function": function} | ({"id": call.call_id} if call.call_id else {})
 
 
 def _refuse(role: str) -> NoReturn:

@@ -107,11 +107,11 @@ class Decoder:
     def _heads(self, layer: _Layer, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         config = self.config
         heads = qkv.view(qkv.shape[0], config.num_heads + 2 * config.num_kv_heads, config.head_dim)
-        num_turned = config.num_heads + config.num_kv_heads
+        # Splits, since slices would each leave a full-size gradient on the way back.
+        sizes = (config.num_heads, config.num_kv_heads)
+        turned, v = heads.split((sum(sizes), config.num_kv_heads), dim=1)
         if layer.q_norm is not None and layer.k_norm is not None:
-            q = self._norm(heads[:, : config.num_heads], layer.q_norm)
-            k = self._norm(heads[:, config.num_heads : num_turned], layer.k_norm)
-            turned = rotate(torch.cat([q, k], dim=1), cos, sin)
-        else:
-            turned = rotate(heads[:, :num_turned], cos, sin)
-        return turned[:, : config.num_heads], turned[:, config.num_heads :], heads[:, num_turned:]
+            q, k = turned.split(sizes, dim=1)
+            turned = torch.cat([self._norm(q, layer.q_norm), self._norm(k, layer.k_norm)], dim=1)
+        q, k = rotate(turned, cos, sin).split(sizes, dim=1)
+        return q, k, v

@@ -21,6 +21,8 @@ BATCH_SIZES = (1, 2, 5, 17, 33)
 CACHE_LENGTHS = (128, 192, 384)
 """Padded cache lengths tried for each batch size in turn; unused keys hold garbage."""
 TEST_TOKENS = 40
+MANY_SEQUENCES = 4
+"""So many times `TEST_TOKENS` is more rows than `models.float32_products.MIN_ROWS`."""
 TEST_LAYERS = 3
 """Layers run: kernels are chosen by shape, and all layers have the same shapes."""
 
@@ -52,12 +54,12 @@ class _CachedAttention:
         return unfold_queries(attend(q, keys, values, mask, q.shape[-1] ** -0.5), length)
 
 
-def _full_pass(decoder: Decoder, tokens_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Hidden states and log-probabilities of every token."""
+def _full_pass(decoder: Decoder, tokens_T: Tensor, num_sequences: int = 1) -> tuple[Tensor, Tensor]:
+    """Hidden states and log-probabilities of every token, of the last of so many equal sequences."""
     config, length = decoder.config, len(tokens_T)
-    attention = PaddedAttention(1, length, config.num_heads // config.num_kv_heads, decoder.dtype, decoder.device)
-    hidden_TE = decoder.forward(tokens_T, torch.arange(length), attention)
-    return hidden_TE, scaled_logprobs(decoder.logits(hidden_TE), 1.0)
+    attention = PaddedAttention(num_sequences, length, config.num_heads // config.num_kv_heads, decoder.dtype, decoder.device)
+    hidden_RE = decoder.forward(tokens_T.repeat(num_sequences), torch.arange(length).repeat(num_sequences), attention)
+    return hidden_RE[-length:], scaled_logprobs(decoder.logits(hidden_RE)[-length:], 1.0)
 
 
 def _decode_pass(decoder: Decoder, tokens_T: Tensor, num_rows: int, num_keys: int, num_tokens: int) -> tuple[Tensor, Tensor]:
@@ -84,12 +86,19 @@ def _decoding_problem(trainer: Decoder, engine: Decoder, tokens_T: Tensor) -> st
     return ""
 
 
+def _many_rows_problem(decoder: Decoder, tokens_T: Tensor) -> str:
+    """Passes of many rows may multiply in another dtype."""
+    few, many = _full_pass(decoder, tokens_T), _full_pass(decoder, tokens_T, MANY_SEQUENCES)
+    same = all(torch.equal(one, other) for one, other in zip(few, many, strict=True))
+    return "" if same else f"a pass of {MANY_SEQUENCES * len(tokens_T)} rows differs from one of {len(tokens_T)}"
+
+
 def _threads_problem(decoder: Decoder, tokens_T: Tensor) -> str:
     """Workers are given and lose threads while they run."""
     num_threads, passes = torch.get_num_threads(), []
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        passes.append(_full_pass(decoder, tokens_T)[1])
+        passes.append(_full_pass(decoder, tokens_T, MANY_SEQUENCES)[1])
     torch.set_num_threads(num_threads)
     return "" if torch.equal(*passes) else "one thread and two give different bits"
 
@@ -119,6 +128,7 @@ def self_test(config: ModelConfig, weights: Mapping[str, Tensor]) -> InvarianceR
     tokens_T = torch.randint(0, config.vocab_size, (TEST_TOKENS,), generator=torch.Generator().manual_seed(0))
     problem = (
         _decoding_problem(trainer, engine, tokens_T)
+        or _many_rows_problem(trainer, tokens_T)
         or _threads_problem(trainer, tokens_T)
         or _adapter_problem(config, embedding.dtype)
     )

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from plait.models import float32_products
+
 ROW_MULTIPLE = 4
 """Rows per call are a multiple of this on CPU; fewer rows take other kernels with other rounding."""
 
@@ -113,22 +115,30 @@ def _without_padding(multiply: Callable[[Tensor], Tensor], x_RI: Tensor) -> Tens
 
 
 class PlainLinear:
-    """Differentiable in its input. In bfloat16 `F.linear` has the bits of a weight laid out beforehand."""
+    """Differentiable in its input. In bfloat16 `F.linear` has the bits of a weight laid out beforehand, and so has
+    `float32_products` for many rows."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None) -> None:
         self.weight_OI, self.bias_O = weight_OI, bias_O
         self.out_features = weight_OI.shape[0]
-        self._through_onednn = weight_OI.dtype == torch.float32 and uses_onednn(weight_OI.dtype, weight_OI.device)
+        self._has_onednn = uses_onednn(weight_OI.dtype, weight_OI.device)
 
     def __call__(self, x_RI: Tensor) -> Tensor:
         y_RO = _without_padding(self._multiply, x_RI)
         return y_RO if self.bias_O is None else y_RO + self.bias_O
 
     def _multiply(self, x_RI: Tensor) -> Tensor:
-        if not self._through_onednn:
+        if not self._has_onednn:
             return F.linear(x_RI, self.weight_OI)
+        if self.weight_OI.dtype == torch.bfloat16:
+            return float32_products.product(x_RI, self.weight_OI) if self._wants_float32(x_RI) else F.linear(x_RI, self.weight_OI)
         product: Tensor = _FrozenProduct.apply(x_RI, self.weight_OI.T, lambda x: _onednn(x, self.weight_OI))
         return product
+
+    def _wants_float32(self, x_RI: Tensor) -> bool:
+        num_rows, num_inputs = x_RI.shape
+        fits = num_rows >= float32_products.MIN_ROWS and num_inputs % 2 == 0 and self.out_features > 1
+        return fits and float32_products.are_faster()
 
 
 class ChunkedLinear:

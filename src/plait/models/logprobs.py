@@ -32,6 +32,10 @@ class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         logprobs_RV, targets_R1 = ctx.saved_tensors
-        gradient_R1 = gradients[0][:, None] / ctx.temperature_R1
-        gradient_RV = logprobs_RV.exp().mul_(-gradient_R1).scatter_add_(1, targets_R1, gradient_R1)
+        gradient_RV = logits_gradient_(logprobs_RV.clone(), targets_R1, gradients[0][:, None] / ctx.temperature_R1)
         return gradient_RV.to(ctx.dtype), None, None
+
+
+def logits_gradient_(logprobs_RV: Tensor, targets_R1: Tensor, factor_R1: Tensor) -> Tensor:
+    """Gradient in the scaled logits of the sum of factor x log-probability of the target; takes the log-probabilities' place."""
+    return logprobs_RV.exp_().mul_(-factor_R1).scatter_add_(1, targets_R1, factor_R1)

@@ -1,6 +1,7 @@
 """Rotary position embedding and its scalings (RoFormer, arXiv 2104.09864; YaRN, arXiv 2309.00071; Llama 3.1)."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,7 +65,31 @@ class Rotary:
 
 
 def rotate(x_RHD: Tensor, cos_R1D: Tensor, sin_R1D: Tensor) -> Tensor:
-    """Turn each pair (i, i + head_dim / 2); the first half of the sines is negative."""
-    half = x_RHD.shape[-1] // 2
-    swapped = torch.cat([x_RHD[..., half:], x_RHD[..., :half]], dim=-1)
-    return x_RHD * cos_R1D + swapped * sin_R1D
+    """Turn each pair (i, i + head_dim / 2); the first half of the sines is negative. Differentiable in x."""
+    if not x_RHD.requires_grad:
+        return _rotate(x_RHD, cos_R1D, sin_R1D)
+    rotated: Tensor = _Rotate.apply(x_RHD, cos_R1D, sin_R1D)
+    return rotated
+
+
+def _rotate(x_RHD: Tensor, cos_R1D: Tensor, sin_R1D: Tensor) -> Tensor:
+    return x_RHD * cos_R1D + _swap_halves(x_RHD) * sin_R1D
+
+
+def _swap_halves(x_RHD: Tensor) -> Tensor:
+    first, second = x_RHD.chunk(2, dim=-1)
+    return torch.cat([second, first], dim=-1)
+
+
+class _Rotate(torch.autograd.Function):
+    """One node; autograd's own would build two full-size parts for the halves."""
+
+    @staticmethod
+    def forward(ctx: Any, x_RHD: Tensor, cos_R1D: Tensor, sin_R1D: Tensor) -> Tensor:
+        ctx.save_for_backward(cos_R1D, sin_R1D)
+        return _rotate(x_RHD, cos_R1D, sin_R1D)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        cos_R1D, sin_R1D = ctx.saved_tensors
+        return gradients[0] * cos_R1D + _swap_halves(gradients[0] * sin_R1D), None, None

@@ -60,6 +60,11 @@ class Tokenizer:
             raise ModelError(f"Token {min(tokens)} is negative.", "Token ids are counted from 0.")
         return b"".join(table[token] for token in tokens if token < len(table))
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that are no text: marks of turns and the like."""
+        return self._special_ids
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text, special tokens kept. A character whose bytes are not all there yet shows as U+FFFD."""
         return self.decode_bytes(tokens).decode("utf-8", errors="replace")

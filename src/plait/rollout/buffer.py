@@ -15,6 +15,8 @@ from plait.rollout.request import GenerationRequest
 _Place = tuple[int, str]
 """(number of arrival, request_id): a request's place in its queue, the same before and after each of its chunks."""
 
+TURNS = 4
+
 
 class RequestBuffer:
     def __init__(self, turn_chunks: int = 1) -> None:
@@ -29,6 +31,11 @@ class RequestBuffer:
         self._queues: dict[str, list[_Place]] = {}
         """Waiting places in order, by queue; the queue whose turn it is comes first, and none is empty."""
         self._num_arrived = 0
+
+    @classmethod
+    def for_rows(cls, max_rows: int) -> "RequestBuffer":
+        """With turns such that `TURNS` queues share the rows when all have more work than fits."""
+        return cls(max(1, max_rows // TURNS))
 
     @property
     def num_running(self) -> int:

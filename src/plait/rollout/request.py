@@ -1,5 +1,6 @@
 """A generation that somebody waits for."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from plait.types.chunks import Chunk, ChunkResult
@@ -22,12 +23,23 @@ class GenerationRequest:
     tokens: list[int] = field(default_factory=list)
     """Drawn so far."""
     logprobs: list[float] = field(default_factory=list)
+    cached_tokens: int = 0
+    """Tokens of the context that the first chunk found in the cache."""
     chunk_id: str = ""
     """What the latest chunk is called at the engine; empty: like the request."""
     cache_handle: str = ""
     """The engine's stored cache of the context and the tokens so far; empty: none."""
     kept_handle: str = ""
     """The cache of the finished generation, if `keep_cache` asked for it; whoever asked releases it."""
+    on_chunk: Callable[[ChunkResult], None] | None = None
+    """Told of each chunk once its tokens are taken in. Must not raise: it is called from the handler of the engine's results."""
+    max_chunk_tokens: int | None = None
+    """Cut it finer than others, for whoever reads along."""
+
+    def chunk_budget(self, chunk_tokens: int) -> int:
+        """Most tokens of the next chunk, where chunks have `chunk_tokens` in general."""
+        remaining = self.sampling.max_new_tokens - len(self.tokens)
+        return min(chunk_tokens, self.max_chunk_tokens or chunk_tokens, remaining)
 
     def next_chunk(self, chunk_tokens: int) -> Chunk:
         """The chunk that goes on from what has been drawn; the limits of the whole request hold across cuts."""
@@ -35,7 +47,7 @@ class GenerationRequest:
             request_id=self.chunk_id or self.request_id,
             policy=self.policy,
             context_tokens=self.context_tokens + tuple(self.tokens),
-            budget_tokens=min(chunk_tokens, self.sampling.max_new_tokens - len(self.tokens)),
+            budget_tokens=self.chunk_budget(chunk_tokens),
             sampling=self.sampling,
             adapter=self.adapter,
             generated_tokens=len(self.tokens),
@@ -58,8 +70,12 @@ class GenerationRequest:
         return ""
 
     def append(self, result: ChunkResult) -> None:
+        if not self.tokens:
+            self.cached_tokens = result.cached_tokens
         self.tokens += result.tokens
         self.logprobs += result.logprobs
+        if self.on_chunk is not None:
+            self.on_chunk(result)
 
     def segment(self, stop: StopReason) -> Segment:
         """The finished generation, stamped with the policy that drew it."""

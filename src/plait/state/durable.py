@@ -2,9 +2,12 @@
 
 - A file or folder appears under its final name only after its bytes and its entries are on the disk.
 - When the disk is full or a write fails, what was there before is untouched and the temporary is removed.
+- A folder is replaced in one step where the file system can exchange two names; else it is missing for a moment.
 - Temporaries start with `TEMPORARY_PREFIX`; nobody reads them, and a later writer may remove them.
 """
 
+import ctypes
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -13,6 +16,8 @@ from pathlib import Path
 from plait.types.errors import StateError
 
 TEMPORARY_PREFIX = ".tmp-"
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+"""Of Linux's renameat2."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -56,6 +61,15 @@ def replace_file(path: Path, content: bytes) -> None:
 
 def publish_folder(folder: Path, fill: Callable[[Path], None]) -> None:
     """Let `fill` write synced files into a temporary folder, then make it appear at `folder`, which must not exist."""
+    _publish(folder, fill, os.rename)
+
+
+def replace_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Like `publish_folder`, in place of what lies at `folder`, if anything does."""
+    _publish(folder, fill, _replace if folder.exists() else os.rename)
+
+
+def _publish(folder: Path, fill: Callable[[Path], None], move: Callable[[Path, Path], None]) -> None:
     temporary = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     try:
         make_folder(folder.parent)
@@ -63,11 +77,32 @@ def publish_folder(folder: Path, fill: Callable[[Path], None]) -> None:
         temporary.mkdir()
         fill(temporary)
         sync_folder(temporary)
-        os.rename(temporary, folder)
+        move(temporary, folder)
         sync_folder(folder.parent)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise _write_error(folder, error) from error
+
+
+def _replace(temporary: Path, folder: Path) -> None:
+    if not _exchange(temporary, folder):
+        remove_folder(folder)
+        os.rename(temporary, folder)
+    sync_folder(folder.parent)
+    shutil.rmtree(temporary, ignore_errors=True)  # now it holds what was replaced, if it is there at all
+
+
+def _exchange(left: Path, right: Path) -> bool:
+    """Swap two names in one step; False where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(_AT_FDCWD, os.fsencode(left), _AT_FDCWD, os.fsencode(right), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(right))
 
 
 def remove_folder(folder: Path) -> None:

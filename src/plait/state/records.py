@@ -91,12 +91,12 @@ def write_record(
 def read_record(directory: Path, step: int) -> StepRecord:
     """The record of `step`, all of its files verified."""
     folder = step_folder(directory, step)
-    record = _decode_record(folder / RECORD_FILE)
+    record = decode_record(folder / RECORD_FILE)
     if record.step != step:
         raise damaged(folder / RECORD_FILE, f"it is the record of step {record.step}")
     read_verified(folder / ADAPTER_FILE, record.adapter_digest)
     read_verified(folder / OPTIMIZER_FILE, record.optimizer_digest)
-    _read_adapter_config(folder, record)
+    read_adapter_config(folder, record)
     return record
 
 
@@ -114,7 +114,7 @@ def latest_record(directory: Path) -> LatestRecord:
 def read_adapter(directory: Path, record: StepRecord, framework: Framework = "torch") -> tuple[dict[str, Any], dict[str, Any]]:
     """The adapter's tensors and its PEFT configuration."""
     folder = step_folder(directory, record.step)
-    return read_tensors(folder / ADAPTER_FILE, record.adapter_digest, framework), _read_adapter_config(folder, record)
+    return read_tensors(folder / ADAPTER_FILE, record.adapter_digest, framework), read_adapter_config(folder, record)
 
 
 def read_optimizer(directory: Path, record: StepRecord, framework: Framework = "torch") -> dict[str, Any]:
@@ -164,7 +164,8 @@ def _encode_record(record: StepRecord) -> bytes:
     return msgspec.json.encode(_Envelope(record=msgspec.Raw(content), digest=digest_bytes(content)))
 
 
-def _decode_record(path: Path) -> StepRecord:
+def decode_record(path: Path) -> StepRecord:
+    """What a `record.json` says. Raises `StateError` when it is missing or damaged."""
     try:
         envelope = msgspec.json.decode(read_bytes(path), type=_Envelope)
         if digest_bytes(bytes(envelope.record)) != envelope.digest:
@@ -174,7 +175,8 @@ def _decode_record(path: Path) -> StepRecord:
         raise damaged(path, str(error)) from error
 
 
-def _read_adapter_config(folder: Path, record: StepRecord) -> dict[str, Any]:
+def read_adapter_config(folder: Path, record: StepRecord) -> dict[str, Any]:
+    """The PEFT configuration in a record's folder, verified."""
     content = read_bytes(folder / ADAPTER_CONFIG_FILE)
     if digest_bytes(content) != record.adapter_config_digest:
         raise damaged(folder / ADAPTER_CONFIG_FILE, "its bytes do not have the digest of its record")

@@ -17,6 +17,7 @@ from plait.state.durable import remove_temporaries
 from plait.state.records import LatestRecord, latest_record, list_steps, read_record
 from plait.state.rundir import RunDirectory
 from plait.state.step_record import StepRecord
+from plait.state.writer_lock import WriterLock
 from plait.types.errors import StateError
 
 
@@ -79,11 +80,21 @@ def check_base(record: StepRecord, base_digest: str) -> None:
 
 
 def clean_up(directory: RunDirectory, tasks: Iterable[str]) -> None:
-    """Remove the temporaries of a killed writer. The run's lock must be held."""
+    """Remove the temporaries of a killed writer, once its worker, which outlives it a little, is gone. Hold the run's lock."""
     remove_temporaries(directory.path)
     for task in tasks:
-        remove_temporaries(directory.steps_folder(task))
+        _remove_steps_temporaries(directory.steps_folder(task))
         remove_temporaries(directory.samples_folder(task))
+
+
+def _remove_steps_temporaries(folder: Path) -> None:
+    if not folder.is_dir():
+        return
+    lock = WriterLock(folder)
+    try:
+        remove_temporaries(folder)
+    finally:
+        lock.release()
 
 
 def _recover_task(directory: RunDirectory, task: str, logged_steps: Sequence[int]) -> TaskRecovery:

@@ -24,6 +24,7 @@ from plait.state.samples import write_samples
 from plait.tasks.batch_events import batch_event
 from plait.tasks.episodes import EpisodeRunner, all_or_none
 from plait.tasks.gate import batch_policies, mean_staleness
+from plait.tasks.identity import ALONE, RunIdentity
 from plait.tasks.phase_clock import PhaseClock
 from plait.tasks.plan import data_cursor
 from plait.tasks.ready_batch import ReadyBatch
@@ -32,15 +33,17 @@ from plait.tasks.texts import sample_record
 from plait.training.datums import DatumBatch, demonstration_datums, trajectory_datums
 from plait.training.schedule import learning_rate
 from plait.types.errors import EnvironmentFailure
-from plait.types.policy import LOCAL_TENANT, AdapterRef, PolicyVersion
+from plait.types.policy import AdapterRef
 from plait.types.trajectory import Trajectory, TrajectoryBatch
 
 Emit = Callable[[AnyEvent], None]
 
 
 class Collector:
-    def __init__(self, settings: RunSettings, directory: RunDirectory, runner: EpisodeRunner, emit: Emit) -> None:
-        self.settings, self.directory, self.runner, self.emit = settings, directory, runner, emit
+    def __init__(
+        self, settings: RunSettings, directory: RunDirectory, runner: EpisodeRunner, emit: Emit, identity: RunIdentity = ALONE
+    ) -> None:
+        self.settings, self.directory, self.runner, self.emit, self.identity = settings, directory, runner, emit, identity
 
     # ---- RL steps
 
@@ -52,7 +55,7 @@ class Collector:
         if not complete:
             raise EnvironmentFailure(f"step {step}: the environment failed in every group.", "The reward errors above say how.")
         trajectories = tuple(t for group in complete for t in group)
-        batch = TrajectoryBatch(LOCAL_TENANT, task.name, step, trajectories, len(groups) - len(complete))
+        batch = TrajectoryBatch(self.identity.tenant, task.name, step, trajectories, len(groups) - len(complete))
         self._emit_phases(task.name, step, clock)
         await self._write_samples(self.directory.samples_file(task.name, step), task.name, step, trajectories)
         return self._ready(task, batch, clock)
@@ -69,7 +72,7 @@ class Collector:
         on_failure = self._reporter(task.name, step, example.example_id)
         params = [training_params(task, self.settings.seed, step, group, s, stops) for s in range(task.group_size)]
         jobs = [
-            self.runner.run(task, ref, task.name, example, group, sample, params[sample], clock, on_failure)
+            self.runner.run(task, ref, self.identity.key(task.name), example, group, sample, params[sample], clock, on_failure)
             for sample in range(task.group_size)
         ]
         try:
@@ -97,7 +100,7 @@ class Collector:
 
     def _ready(self, task: TaskSettings, batch: TrajectoryBatch, clock: PhaseClock) -> ReadyBatch:
         data = trajectory_datums(batch, task.advantage, task.loss, task.sampling.temperature)
-        latest = PolicyVersion(LOCAL_TENANT, task.name, batch.step - 1)
+        latest = self.identity.policy(task.name, batch.step - 1)
         event = msgspec.structs.replace(
             batch_event(batch, time.time()),
             num_groups_without_gradient=data.num_groups_without_gradient,
@@ -116,7 +119,7 @@ class Collector:
 
     async def demonstrations(self, task: TaskSettings, step: int) -> ReadyBatch:
         """The supervised batch of a warm step."""
-        environment, policy = self.runner.environments.environment(task.name), PolicyVersion(LOCAL_TENANT, task.name, step - 1)
+        environment, policy = self.runner.environments.environment(task.name), self.identity.policy(task.name, step - 1)
         start = data_cursor(task, step)
 
         async def one(index: int) -> list[tuple[int, ...]]:
@@ -128,7 +131,7 @@ class Collector:
         return self._warm_ready(task, step, demonstration_datums(spans))
 
     def _warm_ready(self, task: TaskSettings, step: int, data: DatumBatch) -> ReadyBatch:
-        batch = TrajectoryBatch(LOCAL_TENANT, task.name, step, ())
+        batch = TrajectoryBatch(self.identity.tenant, task.name, step, ())
         event = msgspec.structs.replace(
             batch_event(batch, time.time()),
             phase="warm_start",
@@ -148,7 +151,7 @@ class Collector:
         environment, version = self.runner.environments.environment(task.name), ref.policy.version
         examples = await environment.evaluation_examples(task.evaluation.questions)
         clock = PhaseClock(time.time())
-        stops, queue = self.runner.tokenizer.stop_token_ids, f"{task.name}#evaluation"
+        stops, queue = self.runner.tokenizer.stop_token_ids, f"{self.identity.key(task.name)}#evaluation"
 
         async def one(index: int, example: Example) -> Trajectory | None:
             params = evaluation_params(task, self.settings.seed, index, stops)

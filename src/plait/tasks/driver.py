@@ -3,6 +3,7 @@
 - Facts go to the event log first, then to listeners. A step's event is the one sealed in its record.
 - Every task runs apart: what it awaits, and what goes wrong in it, is its own.
 - A lost worker is replaced: rollouts run again from what had been returned, a lost update from its batch.
+- The workers may be the run's own or shared with others (`Compute`).
 """
 
 import asyncio
@@ -11,22 +12,20 @@ import time
 from collections.abc import Callable, Sequence
 
 from plait import __version__
-from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
-from plait.cluster.workers import TRAIN_WORKER, Workers
+from plait.cluster.messages import TRAIN, Busy, JobFailed, Ready, TaskOpened, UpdateDone
 from plait.config.run import RunSettings
 from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
 from plait.observe import events as e
 from plait.observe.log import EventLog
-from plait.rollout.buffer import RequestBuffer
-from plait.rollout.concurrency import ConcurrencyController
-from plait.rollout.service import RolloutService
 from plait.state.records import list_steps
 from plait.state.rundir import RunDirectory
 from plait.tasks.collector import Collector
 from plait.tasks.commands import Command, Evaluate, OpenTask, RollOut, StopTask, Train, WarmStep
+from plait.tasks.compute import Compute, ToRun
 from plait.tasks.episodes import EpisodeRunner
 from plait.tasks.gap_alarm import gap_problem
+from plait.tasks.identity import ALONE, RunIdentity
 from plait.tasks.jobs import TaskJobs
 from plait.tasks.lifecycle import ENDED, TaskState
 from plait.tasks.manager import TaskManager
@@ -35,54 +34,41 @@ from plait.tasks.plan import plan_of
 from plait.tasks.ready_batch import ReadyBatch
 from plait.tasks.trainer_link import TrainerLink
 from plait.types.errors import PlaitError, WorkerFailure
-from plait.types.policy import LOCAL_TENANT
 
 Listener = Callable[[e.AnyEvent], None]
 
-TURNS = 4
-"""So many tasks share the rows when all have more work than fits."""
-
-
-def turns(max_rows: int) -> RequestBuffer:
-    return RequestBuffer(turn_chunks=max(1, max_rows // TURNS))
-
 
 class RunDriver:
-    """`manager` and `buffer` are the policies: a benchmark or a later scheduler may bring its own."""
+    """`manager` is the policy: a benchmark or a later scheduler may bring its own."""
 
     def __init__(
         self,
         settings: RunSettings,
         directory: RunDirectory,
-        model_path: str,
+        compute: Compute,
         tokenizer: Tokenizer,
         environments: EnvironmentPool,
         log: EventLog,
         past: PastRun | None = None,
         manager: TaskManager | None = None,
-        buffer: RequestBuffer | None = None,
+        identity: RunIdentity = ALONE,
     ) -> None:
         self.settings, self.directory, self.log = settings, directory, log
+        self.compute, self.identity = compute, identity
         self.past = past or PastRun()
         self.manager = manager or TaskManager()
         self.tasks = {task.name: task for task in settings.tasks}
         self.listeners: list[Listener] = []
-        self.workers = Workers(settings, model_path, self._on_message, self._on_worker_lost, self._on_worker_ready, self._abort)
         self.trainer = TrainerLink(
-            settings, directory, self.workers, self.emit, self._on_opened, self._on_committed, self.past.steps
+            settings, directory, compute, identity, self.emit, self._on_opened, self._on_committed, self.past.steps
         )
-        self.concurrency = ConcurrencyController(settings.engine.max_rows, start_rows=settings.engine.max_rows // 2)
-        self.rollout = RolloutService(settings.engine.chunk_tokens, self._row_limit, buffer or turns(settings.engine.max_rows))
-        runner = EpisodeRunner(settings, tokenizer, environments, self.rollout)
-        self.collector = Collector(settings, directory, runner, self.emit)
-        self.jobs = TaskJobs(lambda task, cause: self._do(self.manager.failed(task, cause)))
+        runner = EpisodeRunner(settings, tokenizer, environments, compute.rollout)
+        self.collector = Collector(settings, directory, runner, self.emit, identity)
+        self.jobs = TaskJobs(self._job_failed)
         self._batches: dict[tuple[str, int], ReadyBatch] = {}
         self._batch_invariant = False
         self._ended = asyncio.Event()
         self._error: Exception | None = None
-
-    def _row_limit(self) -> int:
-        return self.concurrency.limit if self.settings.engine.adaptive_concurrency else self.settings.engine.max_rows
 
     # ---- the run
 
@@ -103,27 +89,38 @@ class RunDriver:
         return status
 
     async def _start(self, resumed: bool) -> None:
-        ready = await self.workers.start()
+        ready = await self.compute.start(self)
         self._batch_invariant = ready.batch_invariant
         self.emit(self._started(ready, resumed))
         if not ready.batch_invariant and self.settings.engine.batch_invariant == "auto":
             self.emit(e.Note(time_s=time.time(), level="warning", message=f"not batch invariant: {ready.invariance_detail}"))
-        self.rollout.attach(self.workers)
-        self.workers.lend_threads(trainer_is_idle=True)
-        for task in self.settings.tasks:
-            self._do(self.manager.add(plan_of(task, LOCAL_TENANT)))
+        opening = {task.name: self.manager.add(plan_of(task, self.identity)) for task in self.settings.tasks}
+        for task, commands in opening.items():
+            self._do(self._as_left(task, commands))
+
+    def _as_left(self, task: str, opening: list[Command]) -> list[Command]:
+        """What takes a task up in the state that it was left in."""
+        past = self.past.states.get(task)
+        if past is not None and past.state == TaskState.CANCELLED:
+            return self.manager.cancel(task)
+        if past is not None and past.state == TaskState.FAILED:
+            return self.manager.failed(task, past.cause)
+        if past is not None and past.state == TaskState.PAUSED:
+            return [*self.manager.pause(task), *opening]
+        return opening
 
     def _started(self, ready: Ready, resumed: bool) -> e.RunStarted:
         return e.RunStarted(
             time_s=time.time(), run=self.directory.name, model=self.settings.model.path, dtype=self.settings.model.dtype,
-            device=ready.device, tasks=tuple(self.tasks), workers=self.workers.names, batch_invariant=ready.batch_invariant,
+            device=ready.device, tasks=tuple(self.tasks), workers=self.compute.worker_names, batch_invariant=ready.batch_invariant,
             plait_version=__version__, process_id=os.getpid(), resumed=resumed,
-            total_steps={task.name: plan_of(task, LOCAL_TENANT).total_steps for task in self.settings.tasks},
+            total_steps={task.name: plan_of(task).total_steps for task in self.settings.tasks},
         )  # fmt: skip
 
     async def _close(self, status: str) -> None:
         await self.jobs.close()
-        await self.workers.close()
+        self.trainer.close_all()
+        await self.compute.close()
         self.emit(e.RunEnded(time_s=time.time(), status=status))
 
     def emit(self, event: e.AnyEvent) -> None:
@@ -132,12 +129,16 @@ class RunDriver:
             try:
                 listener(event)
             except Exception as error:  # Raised here it would end the reader of a worker, and the run would wait for ever.
-                self._abort(error)
+                self.on_failed(error)
 
-    def _abort(self, error: Exception) -> None:
+    def on_failed(self, error: Exception) -> None:
+        """End the run with `error`; its tasks are as they were."""
         self._error = error
-        self.rollout.fail_all(error)
         self._ended.set()
+
+    def _job_failed(self, task: str, cause: str) -> None:
+        if self._error is None:
+            self._do(self.manager.failed(task, cause))
 
     # ---- control from outside
 
@@ -216,10 +217,8 @@ class RunDriver:
 
     # ---- what comes back
 
-    def _on_message(self, worker: str, message: FromWorker) -> None:
+    def on_message(self, worker: str, message: ToRun) -> None:
         match message:
-            case ChunksDone(results):
-                self.rollout.on_results(results)
             case Busy():
                 self._on_busy(worker, message)
             case TaskOpened():
@@ -230,9 +229,6 @@ class RunDriver:
                 self._do(self.manager.failed(task, error))
 
     def _on_busy(self, worker: str, busy: Busy) -> None:
-        if busy.num_rows:
-            self.concurrency.observe(busy.num_tokens, busy.end_s - busy.start_s, busy.num_rows)
-            self.rollout.pump()
         self.emit(e.WorkerSpan(time_s=busy.end_s, worker=worker, start_s=busy.start_s, task=busy.task, num_tokens=busy.num_tokens))
 
     def _on_opened(self, task: str, version: int) -> None:
@@ -249,14 +245,10 @@ class RunDriver:
             self.emit(e.Note(time_s=time.time(), level="warning", message=problem, task=event.task))
         self._do(self.manager.committed(event.task, event.step))
 
-    def _on_worker_lost(self, worker: str, failure: WorkerFailure) -> None:
+    def on_worker_lost(self, worker: str, failure: WorkerFailure) -> None:
         self.emit(e.WorkerLost(time_s=time.time(), worker=worker, cause=str(failure)))
-        if worker != TRAIN_WORKER:
-            self.rollout.detach()
 
-    def _on_worker_ready(self, roles: Sequence[str]) -> None:
-        if ROLLOUT in roles:
-            self.rollout.attach(self.workers)
+    def on_worker_ready(self, roles: Sequence[str]) -> None:
         if TRAIN in roles:
             for task in self.tasks:
                 if self.manager.state(task) not in ENDED:

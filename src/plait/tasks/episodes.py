@@ -13,7 +13,7 @@ from plait.environments.pool import EnvironmentPool
 from plait.environments.protocol import Example
 from plait.models.tokenizer import Tokenizer
 from plait.rollout.request import GenerationRequest
-from plait.rollout.service import RolloutService
+from plait.tasks.compute import Generator
 from plait.tasks.phase_clock import PhaseClock
 from plait.types.policy import AdapterRef
 from plait.types.sampling import SamplingParams
@@ -26,7 +26,7 @@ _numbers = itertools.count()
 class EpisodeRunner:
     """`run` gives one trajectory. `clock` is told when the episode generates and when it waits."""
 
-    def __init__(self, settings: RunSettings, tokenizer: Tokenizer, environments: EnvironmentPool, rollout: RolloutService) -> None:
+    def __init__(self, settings: RunSettings, tokenizer: Tokenizer, environments: EnvironmentPool, rollout: Generator) -> None:
         self.settings, self.tokenizer, self.environments, self.rollout = settings, tokenizer, environments, rollout
 
     async def run(

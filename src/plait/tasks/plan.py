@@ -3,6 +3,8 @@
 import msgspec
 
 from plait.config.task import TaskSettings
+from plait.tasks.identity import ALONE, RunIdentity
+from plait.types.policy import PolicyVersion
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +23,11 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
     target_accuracy: float | None = None
     patience_evaluations: int | None = None
     min_gain: float = 0.0
+    policy_task: str = ""
+    """What the task's policies are called, if not `name`."""
+
+    def policy(self, version: int) -> PolicyVersion:
+        return PolicyVersion(self.tenant, self.policy_task or self.name, version)
 
     @property
     def total_steps(self) -> int:
@@ -46,10 +53,10 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
         return "periodic" if self.evaluate_every_steps and rl_version > 0 and rl_version % self.evaluate_every_steps == 0 else None
 
 
-def plan_of(settings: TaskSettings, tenant: str) -> TaskPlan:
+def plan_of(settings: TaskSettings, identity: RunIdentity = ALONE) -> TaskPlan:
     stopping = settings.early_stopping
     return TaskPlan(
-        tenant=tenant,
+        tenant=identity.tenant,
         name=settings.name,
         warm_steps=settings.warm_start.steps,
         rl_steps=settings.steps,
@@ -59,6 +66,7 @@ def plan_of(settings: TaskSettings, tenant: str) -> TaskPlan:
         target_accuracy=stopping.target if stopping else None,
         patience_evaluations=stopping.patience_evaluations if stopping else None,
         min_gain=stopping.min_gain if stopping else 0.0,
+        policy_task=identity.key(settings.name),
     )
 
 

@@ -71,8 +71,7 @@ class TaskProgress:
         """A step's batch is complete. Raise PlaitError if it was not asked for, PolicyError if it may not train."""
         if step not in self.collecting:
             raise PlaitError(f"step {step} of task {self.plan.name!r} has a batch that nobody asked for.", "A step trains once.")
-        trains = PolicyVersion(self.plan.tenant, self.plan.name, step - 1)
-        check_policies(policies, trains, self.plan.max_staleness, self.version)
+        check_policies(policies, self.plan.policy(step - 1), self.plan.max_staleness, self.version)
         del self.collecting[step]
 
     def commit(self, step: int) -> None:

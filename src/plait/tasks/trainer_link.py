@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from plait.cluster.messages import CloseTask, OpenTask, TaskOpened, UpdateDone
-from plait.cluster.workers import Workers
 from plait.config.run import RunSettings
 from plait.config.task import TaskSettings
 from plait.observe.events import AnyEvent, Note, PhaseSpan, StepCommitted
 from plait.state.records import read_record, step_folder
 from plait.state.rundir import RunDirectory
+from plait.tasks.compute import Compute
+from plait.tasks.identity import RunIdentity
 from plait.tasks.ready_batch import ReadyBatch
-from plait.types.policy import LOCAL_TENANT, AdapterRef, PolicyVersion
+from plait.types.policy import AdapterRef
 
 Emit = Callable[[AnyEvent], None]
 
@@ -27,6 +28,8 @@ class _Trained:
     settings: TaskSettings
     refs: dict[int, AdapterRef] = field(default_factory=dict)
     updating: ReadyBatch | None = None
+    is_opening: bool = False
+    """An update waits for the answer, which tells whether it took place before the worker was lost."""
 
 
 class TrainerLink:
@@ -36,7 +39,8 @@ class TrainerLink:
         self,
         settings: RunSettings,
         directory: RunDirectory,
-        workers: Workers,
+        compute: Compute,
+        identity: RunIdentity,
         emit: Emit,
         on_opened: Callable[[str, int], None],
         on_committed: Callable[[StepCommitted], None],
@@ -44,7 +48,7 @@ class TrainerLink:
     ) -> None:
         """`logged`: the last step of each task that the event log has."""
         self._logged = logged
-        self._directory, self._workers, self._emit = directory, workers, emit
+        self._directory, self._compute, self._identity, self._emit = directory, compute, identity, emit
         self._keep_every_steps = settings.state.keep_every_steps
         self._on_opened, self._on_committed = on_opened, on_committed
         self._tasks = {task.name: _Trained(task) for task in settings.tasks}
@@ -53,8 +57,9 @@ class TrainerLink:
         """Where a version lies; one of an earlier run is looked up in its record."""
         refs, folder = self._tasks[task].refs, self._directory.steps_folder(task)
         if version not in refs:
-            policy = PolicyVersion(LOCAL_TENANT, task, version)
-            refs[version] = AdapterRef(policy, str(step_folder(folder, version)), read_record(folder, version).adapter_digest)
+            refs[version] = AdapterRef(
+                self._identity.policy(task, version), str(step_folder(folder, version)), read_record(folder, version).adapter_digest
+            )
         return refs[version]
 
     @property
@@ -62,24 +67,31 @@ class TrainerLink:
         return all(task.updating is None for task in self._tasks.values())
 
     def open(self, task: str) -> None:
+        self._tasks[task].is_opening = True
         settings, folder = self._tasks[task].settings, str(self._directory.steps_folder(task))
-        self._workers.train(OpenTask(LOCAL_TENANT, settings.model_dump_json(), folder, self._keep_every_steps))
+        self._compute.train(OpenTask(self._identity.tenant, settings.model_dump_json(), folder, self._keep_every_steps, task))
 
     def close(self, task: str) -> None:
-        self._tasks[task].updating = None
-        self._workers.train(CloseTask(task))
-        self._workers.lend_threads(self.is_idle)
+        self._tasks[task].updating, self._tasks[task].is_opening = None, False
+        self._compute.train(CloseTask(task))
+        self._compute.note_training(self.is_idle)
+
+    def close_all(self) -> None:
+        """The run is over: nothing of it stays with the trainer."""
+        for task in self._tasks:
+            self.close(task)
 
     def send(self, batch: ReadyBatch, protected_steps: tuple[int, ...]) -> None:
         """Train a step. `protected_steps`: records that must not be thinned."""
         batch.protected_steps = protected_steps
         self._tasks[batch.task].updating = batch
-        self._workers.lend_threads(trainer_is_idle=False)
-        self._workers.train(batch.update())
+        self._compute.note_training(is_idle=False)
+        if not self._tasks[batch.task].is_opening:
+            self._compute.train(batch.update())
 
     def opened(self, message: TaskOpened) -> None:
         task, version = self._tasks[message.task], message.ref.policy.version
-        task.refs[version] = message.ref
+        task.refs[version], task.is_opening = self._own(message.task, message.ref), False
         for damage in message.damage:
             self._emit(Note(time_s=time.time(), level="warning", message=damage, task=message.task))
         if task.updating is None:
@@ -88,7 +100,11 @@ class TrainerLink:
         elif message.event is not None and version == task.updating.step:
             self.committed(UpdateDone(message.task, message.ref, message.event))
         else:
-            self._workers.train(task.updating.update())
+            self._compute.train(task.updating.update())
+
+    def _own(self, task: str, ref: AdapterRef) -> AdapterRef:
+        """The worker names the policy after the record, which knows the task's name alone."""
+        return AdapterRef(self._identity.policy(task, ref.policy.version), ref.path, ref.digest)
 
     def _tell_unlogged(self, event: StepCommitted | None) -> None:
         """A step that became durable after its controller was killed is told now."""
@@ -100,9 +116,9 @@ class TrainerLink:
         batch, task.updating = task.updating, None
         if batch is None:
             return  # the task has ended meanwhile; its record stands
-        task.refs[step] = message.ref
+        task.refs[step] = self._own(message.task, message.ref)
         self._tell(message.event, batch)
-        self._workers.lend_threads(self.is_idle)
+        self._compute.note_training(self.is_idle)
         self._on_committed(message.event)
 
     def _tell(self, event: StepCommitted, batch: ReadyBatch) -> None:

@@ -6,7 +6,8 @@
 - A ratio is exp(trainer log-probability - sampler log-probability); bounds on it are absolute.
 - An unknown loss or a missing input is an error.
 
-Formulas are those of the Tinker API (thinkingmachines.ai, docs on losses); each function names its paper.
+Formulas are those of the Tinker API (thinkingmachines.ai, docs on losses); each function names its paper. `stable_reinforce` is
+our own: the API's formula of that name is not public.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from plait.types.errors import ConfigError
 PPO_BOUNDS = (0.8, 1.2)
 CISPO_BOUNDS = (0.0, 4.0)
 DRO_BETA = 0.05
+STABLE_BOUNDS = (0.0, 2.0)
 
 Metrics = dict[str, Tensor]
 LossAndMetrics = tuple[Tensor, Metrics]
@@ -69,10 +71,7 @@ def gspo(logprobs_T: Tensor, inputs: LossInputs, settings: LossSettings) -> Loss
 
 def cispo(logprobs_T: Tensor, inputs: LossInputs, settings: LossSettings) -> LossAndMetrics:
     """-sum(stop_gradient(clip(ratio)) logp A): clipped tokens keep a gradient (arXiv:2506.13585)."""
-    low, high = _bounds(settings, CISPO_BOUNDS)
-    ratio_T = _ratio(logprobs_T.detach(), inputs, settings)
-    factor_T = ratio_T.clamp(low, high)
-    return -(factor_T * logprobs_T * _advantages(inputs, settings)).sum(), {"num_clipped": (factor_T != ratio_T).sum()}
+    return _weighted_reinforce(logprobs_T, inputs, settings, CISPO_BOUNDS)
 
 
 def dro(logprobs_T: Tensor, inputs: LossInputs, settings: LossSettings) -> LossAndMetrics:
@@ -83,6 +82,23 @@ def dro(logprobs_T: Tensor, inputs: LossInputs, settings: LossSettings) -> LossA
     return -(logprobs_T * _advantages(inputs, settings) - penalty_T).sum(), {}
 
 
+def stable_reinforce(logprobs_T: Tensor, inputs: LossInputs, settings: LossSettings) -> LossAndMetrics:
+    """-sum(stop_gradient(clip(ratio)) logp A - w kl_coeff / 2 (logp - q)^2): REINFORCE with truncated importance weights.
+
+    The penalty pulls towards the sampler's policy; on-policy it is zero, and so is its gradient. Its expected gradient under the
+    sampler is that of the KL divergence between the two ("k2", joschu.net/blog/kl-approx.html). w are the weights; without any, the
+    penalty counts where the advantage is not zero, as it is on sampled tokens alone.
+    """
+    loss, metrics = _weighted_reinforce(logprobs_T, inputs, settings, STABLE_BOUNDS)
+    if not settings.kl_coeff:
+        return loss, metrics
+    is_sampled_T = (_advantages(inputs, settings) != 0).to(logprobs_T)
+    weights_T = is_sampled_T if inputs.weights_T is None else inputs.weights_T
+    # Where nothing was sampled q is a filler, whose square may not even be finite.
+    log_ratio_T = torch.where(weights_T != 0, logprobs_T - _given("logprobs", inputs.sampler_logprobs_T, settings), 0.0)
+    return loss + 0.5 * settings.kl_coeff * (log_ratio_T.square() * weights_T).sum(), metrics
+
+
 _LOSSES: dict[str, Callable[[Tensor, LossInputs, LossSettings], LossAndMetrics]] = {
     "cross_entropy": cross_entropy,
     "importance_sampling": importance_sampling,
@@ -90,6 +106,7 @@ _LOSSES: dict[str, Callable[[Tensor, LossInputs, LossSettings], LossAndMetrics]]
     "cispo": cispo,
     "dro": dro,
     "gspo": gspo,
+    "stable_reinforce": stable_reinforce,
 }
 
 
@@ -120,7 +137,22 @@ def _clipped(ratio_T: Tensor, inputs: LossInputs, settings: LossSettings) -> Los
     advantages_T = _advantages(inputs, settings)
     clamped_T = ratio_T.clamp(low, high)
     loss = -torch.minimum(ratio_T * advantages_T, clamped_T * advantages_T).sum()
-    return loss, {"num_clipped": (clamped_T != ratio_T).sum()}
+    return loss, _num_clipped(clamped_T, ratio_T, advantages_T)
+
+
+def _num_clipped(clamped_T: Tensor, ratio_T: Tensor, advantages_T: Tensor) -> Metrics:
+    """Where there is no advantage, clipping changes nothing; a given token's ratio may be anything."""
+    return {"num_clipped": ((clamped_T != ratio_T) & (advantages_T != 0)).sum()}
+
+
+def _weighted_reinforce(
+    logprobs_T: Tensor, inputs: LossInputs, settings: LossSettings, default: tuple[float, float]
+) -> LossAndMetrics:
+    low, high = _bounds(settings, default)
+    ratio_T = _ratio(logprobs_T.detach(), inputs, settings)
+    factor_T = ratio_T.clamp(low, high)
+    advantages_T = _advantages(inputs, settings)
+    return -(factor_T * logprobs_T * advantages_T).sum(), _num_clipped(factor_T, ratio_T, advantages_T)
 
 
 def _bounds(settings: LossSettings, default: tuple[float, float]) -> tuple[float, float]:

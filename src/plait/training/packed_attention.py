@@ -18,13 +18,23 @@ of the length, and cost little next to the linear layers."""
 
 
 class PackedAttention:
-    """The `Attention` of one micro-batch; index tensors and masks are made once for all layers."""
+    """The `Attention` of one micro-batch; index tensors and masks are made once for all layers.
+
+    Rows are split once for all groups: a slice for each would leave a full-size gradient on the way back.
+    """
 
     def __init__(self, batch: PackedBatch, heads_per_kv_head: int, dtype: torch.dtype, device: torch.device) -> None:
         self._groups = [_GroupAttention(group, heads_per_kv_head, dtype, device) for group in batch.groups]
+        self._sizes = [rows for group in batch.groups for rows in (group.num_prefix_tokens, sum(group.suffix_lengths))]
 
     def __call__(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
-        return torch.cat([part for group in self._groups for part in group(q_RHD, k_RKD, v_RKD)])
+        parts = list(zip(*(x.split(self._sizes) for x in (q_RHD, k_RKD, v_RKD)), strict=True))
+        mixed = (group(*given) for group, *given in zip(self._groups, parts[::2], parts[1::2], strict=True))
+        return torch.cat([part for pair in mixed for part in pair])
+
+
+_Rows = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values of some rows."""
 
 
 class _GroupAttention:
@@ -32,33 +42,31 @@ class _GroupAttention:
 
     def __init__(self, group: PackedGroup, heads_per_kv_head: int, dtype: torch.dtype, device: torch.device) -> None:
         prefix, longest = group.num_prefix_tokens, max(group.suffix_lengths)
-        self.prefix = slice(group.first_row, group.first_row + prefix)
         self.num_suffixes, self.longest = len(group.members), longest
         positions = torch.arange(prefix + longest, device=device)[None]
         self.prefix_mask = causal_mask(positions[:, :prefix], prefix, heads_per_kv_head, dtype) if prefix else None
         self.suffix_mask = causal_mask(positions[:, prefix:], prefix + longest, heads_per_kv_head, dtype)
+        self.is_ragged = min(group.suffix_lengths) < longest
         self.spread_M, self.picked_R = _rectangle(group, device)
 
-    def __call__(self, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> list[Tensor]:
-        suffixes = self._suffixes(q_RHD, k_RKD, v_RKD)
+    def __call__(self, prefix: _Rows, suffixes: _Rows) -> list[Tensor]:
+        """Mixed rows of the prefix, if there is one, and of the suffixes."""
+        q_MHD, k_MKD, v_MKD = (self._spread(x) for x in suffixes)
+        k, v = _sequences(k_MKD, self.num_suffixes), _sequences(v_MKD, self.num_suffixes)
         if self.prefix_mask is None:
-            return [suffixes]
-        q, k, v = q_RHD[self.prefix], k_RKD[self.prefix], v_RKD[self.prefix]
-        mixed = _attend(fold_queries(q, 1, k.shape[1]), _sequences(k, 1), _sequences(v, 1), self.prefix_mask)
-        return [unfold_queries(mixed, q.shape[0]), suffixes]
+            return [self._mix_suffixes(q_MHD, k, v)]
+        shared_k, shared_v = (_sequences(x, 1) for x in prefix[1:])
+        mixed = _attend(fold_queries(prefix[0], 1, shared_k.shape[1]), shared_k, shared_v, self.prefix_mask)
+        k, v = (torch.cat([x.expand(self.num_suffixes, -1, -1, -1), own], 2) for x, own in ((shared_k, k), (shared_v, v)))
+        return [unfold_queries(mixed, len(prefix[0])), self._mix_suffixes(q_MHD, k, v)]
 
-    def _suffixes(self, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
-        q = fold_queries(q_RHD.index_select(0, self.spread_M), self.num_suffixes, k_RKD.shape[1])
-        mixed = _attend(q, self._keys(k_RKD), self._keys(v_RKD), self.suffix_mask)
-        return unfold_queries(mixed, self.longest).index_select(0, self.picked_R)
+    def _spread(self, x_RHD: Tensor) -> Tensor:
+        return x_RHD.index_select(0, self.spread_M) if self.is_ragged else x_RHD
 
-    def _keys(self, x_RKD: Tensor) -> Tensor:
-        """Keys or values of prefix and suffix, [N, K, P + L, D]."""
-        own = _sequences(x_RKD.index_select(0, self.spread_M), self.num_suffixes)
-        if self.prefix_mask is None:
-            return own
-        shared = _sequences(x_RKD[self.prefix], 1).expand(self.num_suffixes, -1, -1, -1)
-        return torch.cat([shared, own], dim=2)
+    def _mix_suffixes(self, q_MHD: Tensor, k_NKSD: Tensor, v_NKSD: Tensor) -> Tensor:
+        q = fold_queries(q_MHD, self.num_suffixes, k_NKSD.shape[1])
+        mixed_MF = unfold_queries(_attend(q, k_NKSD, v_NKSD, self.suffix_mask), self.longest)
+        return mixed_MF.index_select(0, self.picked_R) if self.is_ragged else mixed_MF
 
 
 def _sequences(x_RKD: Tensor, num_sequences: int) -> Tensor:
@@ -68,11 +76,12 @@ def _sequences(x_RKD: Tensor, num_sequences: int) -> Tensor:
 
 
 def _rectangle(group: PackedGroup, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows that fill the rectangle of suffixes [N * L], and where in it the group's suffix rows stand."""
+    """Which of the group's suffix rows fill the rectangle of suffixes [N * L], and where in it they stand."""
     longest = max(group.suffix_lengths)
     spread: list[int] = []
     picked: list[int] = []
-    for index, (start, length) in enumerate(zip(group.suffix_starts, group.suffix_lengths, strict=True)):
+    for index, length in enumerate(group.suffix_lengths):
+        start = len(picked)
         spread += [*range(start, start + length), *([start] * (longest - length))]
         picked += range(index * longest, index * longest + length)
     return torch.tensor(spread, device=device), torch.tensor(picked, device=device)

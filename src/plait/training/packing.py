@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 
+import msgspec
+
 from plait.types.datum import Datum
 from plait.types.errors import ConfigError
 
-PER_POSITION_FIELDS = ("target_tokens", "weights", "logprobs", "advantages")
+PER_POSITION_FIELDS = ("target_tokens", "weights", "logprobs", "advantages", "sequence_ratio_mask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def _check(index: int, datum: Datum) -> None:
 
 
 def _content(datum: Datum) -> tuple:
-    return (datum.tokens, datum.target_tokens, datum.weights, datum.logprobs, datum.advantages, datum.temperature)
+    return msgspec.structs.astuple(datum)
 
 
 def _common_length(left: Sequence[int], right: Sequence[int]) -> int:

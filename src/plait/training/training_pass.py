@@ -130,8 +130,8 @@ class TrainingPass:
         tokens_R, positions_R = (torch.tensor(values, device=device) for values in (batch.tokens_R, batch.positions_R))
         checkpoint_layers = self._settings.checkpoint_layers and torch.is_grad_enabled()
         hidden_RE = decoder.forward(tokens_R, positions_R, attention, lora, checkpoint_layers)
-        hidden_NE = hidden_RE.index_select(0, counted.rows_N)
-        return chunked_logprobs(decoder, lora, hidden_NE, counted.targets_N, counted.temperatures_N)
+        hidden_ME = hidden_RE.index_select(0, counted.rows_M)
+        return counted.spread(chunked_logprobs(decoder, lora, hidden_ME, counted.targets_M, counted.temperatures_M))
 
     def _sum_losses(self, loss: LossSettings, batch: PackedBatch, counted: CountedRows, logprobs_N: Tensor) -> Tensor:
         base_N = self._base_logprobs(batch, counted) if loss.kl_to_base > 0 else None
@@ -180,4 +180,5 @@ def _inputs(datum: Datum, positions: Sequence[int], base_T: Tensor | None, like:
     def at(values: Sequence[float]) -> Tensor | None:
         return torch.tensor([values[t] for t in positions], dtype=like.dtype, device=like.device) if values else None
 
-    return LossInputs(at(datum.logprobs), at(datum.advantages), at(datum.weights), base_T)
+    mask_T = at(datum.sequence_ratio_mask)
+    return LossInputs(at(datum.logprobs), at(datum.advantages), at(datum.weights), base_T, mask_T)

@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from subprocess import DEVNULL, PIPE, STDOUT
+from typing import cast
 
 from plait.transport.frames import HEADER, check_length, encode_frame
 from plait.types.errors import WorkerFailure
@@ -128,9 +129,8 @@ class _Process(asyncio.SubprocessProtocol):
         self.output_ended: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.SubprocessTransport)
-        self.transport = transport
-        self.pid = transport.get_pid()
+        self.transport = cast(asyncio.SubprocessTransport, transport)  # uvloop's is one in all but its class.
+        self.pid = self.transport.get_pid()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.output += data
@@ -148,6 +148,8 @@ class _Process(asyncio.SubprocessProtocol):
             self.exited.set_result(-signal.SIGKILL if exit_code is None else exit_code)
 
     def kill_group(self) -> None:
+        if not self.pid:  # Never connected. Group 0 would be this process's own.
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 

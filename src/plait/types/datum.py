@@ -16,3 +16,5 @@ class Datum(msgspec.Struct, frozen=True):
     logprobs: tuple[float, ...] = ()
     advantages: tuple[float, ...] = ()
     temperature: float = 1.0
+    sequence_ratio_mask: tuple[float, ...] = ()
+    """gspo: the positions over which the sequence's ratio is taken; empty: all of them."""

@@ -1,0 +1,59 @@
+"""`plait serve`: the service, in this terminal."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from plait.config.load_server import load_server_settings
+from plait.config.server import ServerSettings
+from plait.server.logs import set_up_logging
+from plait.server.serve import Listening
+from plait.server.serve import serve as run_server
+
+
+def serve(
+    file: Annotated[Path | None, typer.Argument(help="Settings (TOML); without one the defaults.", show_default=False)] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 for any that is free.")] = None,
+    model: Annotated[str | None, typer.Option(help="Base model, as in `plait models list`.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Tell where it listens as one line of JSON.")] = False,
+) -> None:
+    """Settings come from the file, then from variables PLAIT_SERVER__KEY=VALUE, then from the options here."""
+    options = {"HOST": host, "PORT": port, "MODEL__PATH": model}
+    given = {f"PLAIT_SERVER__{key}": str(value) for key, value in options.items() if value is not None}
+    settings = load_server_settings(file, {**os.environ, **given})
+    set_up_logging(settings.log_format)
+    console = Console(highlight=False)
+    if not as_json:
+        console.print(f"Loading {settings.model.path} ...")
+    run_server(settings, lambda listening: _tell(console, settings, listening, as_json))
+
+
+def _tell(console: Console, settings: ServerSettings, listening: Listening, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"url": listening.url, "models": listening.models, "new_key": listening.new_key}), flush=True)
+        return
+    own, *aliases = listening.models
+    console.print(
+        f"Plait listens on [bold]{listening.url}[/] (loaded in {listening.load_s:.1f} s; data in {settings.data_folder})."
+    )
+    console.print(f"Model: {own}" + (f", also called {', '.join(aliases)}" if aliases else ""))
+    key = listening.new_key or "tml-..."
+    if listening.new_key:
+        console.print("A first key was made. It is shown this once; `plait keys create` makes more.")
+    console.print(f"\n[bold]export TINKER_BASE_URL={listening.url}\nexport TINKER_API_KEY={key}[/]", soft_wrap=True)
+    console.print(f"\n[dim]{snippet(own)}[/]\n\nAPI page: {listening.url}/docs   Stop with Ctrl+C.", soft_wrap=True)
+
+
+def snippet(model: str) -> str:
+    """Python that a newcomer can paste."""
+    return f"""import tinker
+client = tinker.ServiceClient()
+training = client.create_lora_training_client(base_model="{model}", rank=16)
+sampler = training.save_weights_and_get_sampling_client()
+prompt = tinker.ModelInput.from_ints(training.get_tokenizer().encode("Hello"))
+print(sampler.sample(prompt, num_samples=1, sampling_params=tinker.SamplingParams(max_tokens=16)).result())"""

@@ -1,0 +1,1 @@
+"""What the server remembers: tables, migrations, and functions that read and write them in `Database.run`."""

@@ -1,0 +1,42 @@
+"""Errors that have a status of their own over HTTP. Every other PlaitError is 422: the input is at fault."""
+
+from plait.types.errors import PlaitError
+
+
+class ServiceError(PlaitError):
+    """`status` is the HTTP status; `retry_after_s` says when to try again, where that helps."""
+
+    status = 422
+
+    def __init__(self, message: str, remedy: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, remedy)
+        self.retry_after_s = retry_after_s
+
+
+class Unauthorized(ServiceError):
+    status = 401
+
+
+class Forbidden(ServiceError):
+    status = 403
+
+
+class NotFound(ServiceError):
+    """There is no such thing, or it is another tenant's: a stranger cannot tell which."""
+
+    status = 404
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is no {kind} {name!r}.", "Check the name, and that the key is the one that made it.")
+
+
+class Gone(ServiceError):
+    """It was there: a finished session, an expired future."""
+
+    status = 410
+
+
+class TooMany(ServiceError):
+    """Back-pressure or a quota; the same request may be sent again later."""
+
+    status = 429

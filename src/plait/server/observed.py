@@ -1,0 +1,88 @@
+"""Parts of the service that report how long things take, and otherwise are what they extend."""
+
+import time
+from collections.abc import Callable
+
+from plait.operations.fair_share import FairShareBuffer
+from plait.rollout.request import GenerationRequest
+from plait.server.call import Call, CallResult
+from plait.server.call_handler import CallHandler, ModelShape
+from plait.server.certificates import Certifier
+from plait.server.logs import begin
+from plait.server.metrics import Metrics
+from plait.server.model_runner import ModelRunner
+from plait.server.saving import Saving
+from plait.server.tracing import Tracing
+from plait.server.trainer_calls import TrainerCalls
+
+
+class ObservedHandler(CallHandler):
+    """A call's turn begins and ends here."""
+
+    def __init__(
+        self,
+        trainer: TrainerCalls,
+        saving: Saving,
+        certifier: Certifier,
+        shape: ModelShape,
+        metrics: Metrics,
+        tracing: Tracing,
+    ) -> None:
+        super().__init__(trainer, saving, certifier, shape)
+        self._metrics, self._tracing = metrics, tracing
+
+    async def run(self, runner: ModelRunner, call: Call) -> CallResult:
+        tenant = runner.opening.tenant
+        begin(call=call.request_id, model_id=call.model_id, tenant=tenant)
+        start_s = time.monotonic()
+        attributes: dict[str, str | int | float] = {
+            "model_id": call.model_id,
+            "seq_id": call.seq_id,
+            "tenant": tenant,
+            "wait_s": start_s - call.accepted_s,
+        }
+        try:
+            with self._tracing.call(call.request_id, call.kind, attributes):
+                return await super().run(runner, call)
+        finally:
+            self._metrics.call_ran(call, start_s, time.monotonic())
+
+
+class ObservedBuffer(FairShareBuffer):
+    """Every generation enters, has its first chunk and leaves here."""
+
+    def __init__(self, metrics: Metrics, turn_chunks: int, cost_of: Callable[[GenerationRequest], float]) -> None:
+        super().__init__(turn_chunks, cost_of)
+        self._metrics = metrics
+        self._added_s: dict[str, float] = {}
+        self._without_tokens: set[str] = set()
+
+    def add(self, request: GenerationRequest) -> None:
+        super().add(request)
+        self._added_s[request.request_id] = time.monotonic()
+        self._without_tokens.add(request.request_id)
+
+    def requeue(self, request_id: str) -> None:
+        """Where the engine was lost instead, the wait for a first token goes on."""
+        self._observe_first(self._requests[request_id])
+        super().requeue(request_id)
+
+    def finish(self, request_id: str) -> GenerationRequest:
+        request = super().finish(request_id)
+        self._observe_first(request)
+        self._metrics.sample_ended(time.monotonic() - self._added_s[request_id])
+        self._drop(request_id)
+        return request
+
+    def remove(self, request_id: str) -> bool:
+        self._drop(request_id)
+        return super().remove(request_id)
+
+    def _observe_first(self, request: GenerationRequest) -> None:
+        if request.tokens and request.request_id in self._without_tokens:
+            self._without_tokens.remove(request.request_id)
+            self._metrics.first_chunk(time.monotonic() - self._added_s[request.request_id])
+
+    def _drop(self, request_id: str) -> None:
+        self._added_s.pop(request_id, None)
+        self._without_tokens.discard(request_id)

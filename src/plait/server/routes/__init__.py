@@ -1,0 +1,1 @@
+"""HTTP: from requests to calls of the service, and back. No decision is made here."""

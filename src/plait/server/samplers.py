@@ -1,0 +1,86 @@
+"""Samplers: the base model, or one version of an adapter, as a source of samples that never changes."""
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from plait.server.checkpoints import CheckpointStore
+from plait.server.database import samplers
+from plait.server.database.database import Database
+from plait.server.database.tables import Sampler
+from plait.server.errors import NotFound, ServiceError
+from plait.server.names import sampler_id_of
+from plait.server.principal import Principal
+from plait.server.sessions import Sessions
+from plait.server.wire.models.sampling import CreateSamplingSessionRequest
+from plait.types.policy import AdapterRef, PolicyVersion
+
+BASE_TASK = "base"
+"""Name of the base model's own policy."""
+MAX_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerInfo:
+    sampler_id: str
+    tenant_id: str
+    session_id: str
+    base_model: str
+    policy: PolicyVersion
+    """Equal for all samplers of one version of one model, so that they share what the cache holds of a prompt."""
+    adapter: AdapterRef | None = None
+    model_path: str | None = None
+
+
+class Samplers:
+    def __init__(self, database: Database, sessions: Sessions, checkpoints: CheckpointStore, base_models: tuple[str, ...]) -> None:
+        self._database, self._sessions, self._checkpoints, self._base_models = database, sessions, checkpoints, base_models
+        self._known: OrderedDict[str, SamplerInfo] = OrderedDict()
+
+    async def create(self, principal: Principal, request: CreateSamplingSessionRequest) -> str:
+        """Again with the same number: the same sampler."""
+        self._sessions.owned(request.session_id, principal.tenant_id)
+        sampler_id = sampler_id_of(request.session_id, request.sampling_session_seq_id)
+        row = await self._row(principal, request, sampler_id)
+        known = await self._database.run(lambda session: samplers.get_sampler(session, sampler_id, principal.tenant_id))
+        if known is None:
+            await self._database.run(lambda session: samplers.add_sampler(session, row))
+        elif (known.model_path, known.digest) != (row.model_path, row.digest):
+            raise ServiceError(f"sampler {sampler_id!r} exists with another model.", "Give each sampler a number of its own.")
+        return sampler_id
+
+    async def _row(self, principal: Principal, request: CreateSamplingSessionRequest, sampler_id: str) -> Sampler:
+        common: dict[str, Any] = {"sampler_id": sampler_id, "session_id": request.session_id, "tenant_id": principal.tenant_id}
+        if request.model_path is None:
+            self.check_base(request.base_model or "")
+            return Sampler(**common, base_model=request.base_model or "", created_s=time.time(), policy_task=BASE_TASK)
+        checkpoint = await self._checkpoints.get(request.model_path, principal.tenant_id)
+        return Sampler(
+            **common, base_model=checkpoint.base_model, created_s=time.time(), model_path=checkpoint.tinker_path,
+            policy_task=checkpoint.model_id, policy_version=checkpoint.version, folder=checkpoint.folder, digest=checkpoint.digest,
+        )  # fmt: skip
+
+    def check_base(self, name: str) -> None:
+        if name not in self._base_models:
+            raise ServiceError(f"base_model {name!r} is not served.", f"Served: {', '.join(self._base_models)}.")
+
+    async def get(self, sampler_id: str, tenant_id: str) -> SamplerInfo:
+        """Raises NotFound."""
+        info = self._known.get(sampler_id)
+        if info is None:
+            row = await self._database.run(lambda session: samplers.get_sampler(session, sampler_id, None))
+            if row is None:
+                raise NotFound("sampler", sampler_id)
+            info = self._known[sampler_id] = _info(row)
+            if len(self._known) > MAX_REMEMBERED:
+                self._known.popitem(last=False)
+        if info.tenant_id != tenant_id:
+            raise NotFound("sampler", sampler_id)
+        return info
+
+
+def _info(row: Sampler) -> SamplerInfo:
+    policy = PolicyVersion(row.tenant_id, row.policy_task, row.policy_version)
+    adapter = AdapterRef(policy, row.folder, row.digest) if row.folder else None
+    return SamplerInfo(row.sampler_id, row.tenant_id, row.session_id, row.base_model, policy, adapter, row.model_path)

@@ -1,0 +1,284 @@
+"""The service as a whole: its parts put together, started and stopped. Routes only translate between HTTP and this."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Sequence
+
+from plait.cluster.messages import Ready
+from plait.config.server import ServerSettings
+from plait.models.catalogue import find
+from plait.models.hf_config import read_config
+from plait.models.tokenizer import Tokenizer
+from plait.operations.future_state import Expired, FutureState
+from plait.operations.futures import FutureLimits, UnknownFuture
+from plait.operations.quotas import REMEDY, Quota, QuotaLimits, Quotas
+from plait.rollout.buffer import TURNS
+from plait.server.administration import Administration
+from plait.server.audit import Audit
+from plait.server.backend import Backend
+from plait.server.background import Background
+from plait.server.bulk_futures import BulkFutures
+from plait.server.call import Call, CallFailure, CallResult
+from plait.server.call_handler import ModelShape
+from plait.server.certificates import Certifier
+from plait.server.checkpoint_actions import CheckpointActions
+from plait.server.checkpoints import CheckpointStore
+from plait.server.copying import WeightsCopier
+from plait.server.database import tenants
+from plait.server.database.calls import drop_results
+from plait.server.database.database import Database
+from plait.server.database.models import sessions_of_live_models
+from plait.server.errors import ServiceError
+from plait.server.external_files import ExternalFiles
+from plait.server.folders import DataFolders
+from plait.server.futures import Futures
+from plait.server.gate import Gate
+from plait.server.gauges import ServiceGauges
+from plait.server.journal import stored_state
+from plait.server.managed.runs import ManagedRuns
+from plait.server.metrics import Metrics
+from plait.server.model_registry import ModelRegistry
+from plait.server.model_runner import ModelRunner
+from plait.server.names import parse_call_request_id, parse_sample_request_id
+from plait.server.observed import ObservedBuffer, ObservedHandler
+from plait.server.openai.endpoint import OpenAIEndpoint
+from plait.server.openai.models import ModelNames
+from plait.server.principal import Authenticator
+from plait.server.sample_call import EngineLimits, SampleCall, Sampled
+from plait.server.sampler_clients import SamplerClients
+from plait.server.samplers import Samplers
+from plait.server.sampling import Sampling
+from plait.server.saving import Saving, StoredLimit
+from plait.server.sessions import Sessions
+from plait.server.tracing import make_tracing
+from plait.server.trainer_calls import TrainerCalls
+from plait.server.training_runs import TrainingRuns
+from plait.server.url_signer import UrlSigner
+from plait.server.usage import UsageMeter
+from plait.server.wire.forward_backward import ForwardBackwardCall
+from plait.types.policy import PolicyVersion
+
+SWEEP_S = 5.0
+"""How often what is over its time is let go."""
+MAX_TENANTS = 10_000
+
+log = logging.getLogger("plait.server")
+
+
+class Service:
+    def __init__(self, settings: ServerSettings, database: Database) -> None:
+        self.settings, self.database = settings, database
+        self.model_path = find(settings.model.path)
+        self.tokenizer = Tokenizer.load(self.model_path)
+        config = read_config(self.model_path)
+        self.family = config.family
+        shape = ModelShape(config.vocab_size, min(settings.model.max_context_tokens, config.max_context_tokens))
+        self.limits = EngineLimits(shape.vocab_size, shape.max_context_tokens, self.tokenizer.stop_token_ids)
+        self.base_models = base_models(settings)
+        self.started_s = time.time()
+        self.failure: Exception | None = None
+        self._failed = asyncio.Event()
+        self.creating = asyncio.Lock()
+        self._sweeper: asyncio.Task[None] | None = None
+
+        self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
+        self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
+        self.buffer = ObservedBuffer(
+            self.metrics,
+            max(1, settings.engine.max_rows // TURNS),
+            cost_of=lambda r: float(r.chunk_budget(settings.engine.chunk_tokens)),
+        )
+        self.backend = Backend(settings, str(self.model_path), self.buffer, self.fail)
+        self.futures = Futures(
+            FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
+        )
+        self.background = Background()
+        self.certifier = Certifier()
+        self.folders = DataFolders(settings.data_folder)
+        self.checkpoints = CheckpointStore(database)
+        self.usage = UsageMeter(database)
+        self.authenticator = Authenticator(database)
+        self.trainer = TrainerCalls(self.backend)
+        stored_limit = StoredLimit(self.checkpoints, lambda t: self.quotas.limits(t).stored_bytes)
+        saving = Saving(self.trainer, self.folders, self.checkpoints, stored_limit)
+        handler = ObservedHandler(self.trainer, saving, self.certifier, shape, self.metrics, self.tracing)
+        self.models = ModelRegistry(
+            database,
+            self.trainer,
+            handler,
+            self.futures,
+            self.folders,
+            self.certifier,
+            settings.lora.max_resident,
+            self._ended,
+        )
+        self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
+        self.samplers = Samplers(database, self.sessions, self.checkpoints, self.base_models)
+        self.sampling = Sampling(
+            self.backend, self.futures, self.quotas, self.certifier, settings.samples.max_waiting, self._sampled
+        )
+        names = ModelNames(self.samplers, self.checkpoints, self.base_models, self.started_s)
+        self.openai = OpenAIEndpoint(self.tokenizer, self.limits, self.sampling, names)
+
+        self.managed = ManagedRuns(
+            settings, self.base_models, database, self.backend, self.tokenizer, self.quotas, self.usage, self.folders, self.gate,
+            self.num_live_adapters,
+        )  # fmt: skip
+        self.audit = Audit(database)
+        self.administration = Administration(database, self.authenticator, self.quotas)
+        self.runs = TrainingRuns(database)
+        self.checkpoint_actions = CheckpointActions(database, self.checkpoints)
+        self.copier = WeightsCopier(database, self.checkpoints, self.folders, stored_limit)
+        self.external_files = ExternalFiles(database, UrlSigner.of_folder(settings.data_folder))
+        self.sampler_clients = SamplerClients(self.started_s)
+        self.bulk_futures = BulkFutures(self.futures, self.started_s)
+        self.futures.on_end = self.bulk_futures.ended
+
+        self.metrics.listen(self.backend)
+        self.metrics.registry.register(ServiceGauges(self))
+
+    # ---- what clients ask about
+
+    def alias_warning(self, name: str) -> str | None:
+        own = self.settings.model.path
+        return f"{name} is an alias here: the weights are those of {own}." if name != own else None
+
+    @property
+    def aliases_warning(self) -> str | None:
+        """For whoever opens a session: its model's name need not be its model."""
+        return " ".join(filter(None, map(self.alias_warning, self.base_models))) or None
+
+    def tokenizer_id(self, base_model: str) -> str | None:
+        """What a client on this machine loads the tokenizer from; None: what the model's name says."""
+        return str(self.model_path) if base_model == self.settings.model.path else None
+
+    async def check_live_adapters(self, tenant_id: str) -> None:
+        """Raises TooMany if the tenant may have no more models."""
+        limit = self.quotas.limits(tenant_id).live_adapters
+        if limit is None:
+            return
+        num_live = await self.num_live_adapters(tenant_id)
+        if num_live >= limit:
+            raise ServiceError(
+                f"live_adapters is {num_live}, and {limit} is the limit of this tenant.", REMEDY[Quota.LIVE_ADAPTERS]
+            )
+
+    async def num_live_adapters(self, tenant_id: str) -> int:
+        """Of models that clients drive, and of managed tasks."""
+        models = await self.database.run(lambda session: sessions_of_live_models(session, tenant_id))
+        return self.sessions.count_live(models) + self.managed.num_tasks(tenant_id)
+
+    async def check_strict(self, call: ForwardBackwardCall, tenant_id: str) -> None:
+        """Raises ProvenanceError if the model is strict and the batch is not what its next version may train on."""
+        runner = await self.models.runner(call.model_id, tenant_id)
+        version = runner.version_at(call.seq_id)
+        if call.seq_id >= runner.order.next_seq_id and version is not None and self.certifier.is_strict(call.model_id):
+            self.certifier.certify(call, PolicyVersion(tenant_id, call.model_id, version), call.model_id)
+
+    async def retrieve(self, request_id: str, tenant_id: str) -> FutureState:
+        """What a request came to, from the database if memory has let it go. Raises UnknownFuture."""
+        try:
+            state = await self.futures.retrieve(request_id, tenant_id, self.settings.operations.poll_s)
+        except UnknownFuture:
+            return await self._retrieve_stored(request_id, tenant_id)
+        return await self._retrieve_stored(request_id, tenant_id) if isinstance(state, Expired) else state
+
+    async def _retrieve_stored(self, request_id: str, tenant_id: str) -> FutureState:
+        if (sampler_id := parse_sample_request_id(request_id)) is not None:
+            await self.samplers.get(sampler_id, tenant_id)
+            return Expired("the server let it go, or was started again meanwhile")
+        model_id, seq_id = parse_call_request_id(request_id) or ("", 0)
+        await self.models.row(model_id, tenant_id)
+        row = await self.models.journal.get(model_id, seq_id)
+        if row is None:
+            raise UnknownFuture(f"there is no request {request_id!r}.", "Send the request again.")
+        return stored_state(row)
+
+    # ---- life
+
+    async def start(self) -> Ready:
+        """Load the workers and take up what a former server left unfinished."""
+        for tenant in (await self.database.run(lambda session: tenants.list_tenants(session, MAX_TENANTS, 0)))[0]:
+            self.apply_tenant(tenant.tenant_id, tenant.weight, tenant.quotas)
+        ready = await self.backend.start()
+        await self.sessions.resume()
+        await self.models.resume()
+        await self.managed.start(ready)
+        self._sweeper = asyncio.create_task(self._sweep())
+        return ready
+
+    async def stop(self) -> None:
+        """Finish or hand back: calls go on after a restart, samples are lost and sent again by their clients."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await self.managed.close()
+        await self.sampling.close()
+        await self.models.close()
+        await self.sessions.sweep()
+        await self.background.close()
+        await self.usage.flush()
+        await self.backend.close()
+        await self.database.close()
+
+    async def wait_until_failed(self) -> Exception:
+        """What ended the service, should anything."""
+        await self._failed.wait()
+        assert self.failure is not None
+        return self.failure
+
+    @property
+    def num_under_way(self) -> int:
+        return self.models.num_waiting + self.sampling.num_samples
+
+    def apply_tenant(self, tenant_id: str, weight: float, quotas: dict[str, int] | None) -> None:
+        self.buffer.set_weight(tenant_id, weight)
+        limits = self.quotas.default if quotas is None else QuotaLimits(**quotas)
+        self.quotas.set_limits(tenant_id, limits, time.monotonic())
+
+    def fail(self, error: Exception) -> None:
+        log.critical("the service ends: %s", error)
+        self.failure = error
+        self.trainer.fail_all(error)
+        self._failed.set()
+
+    def _put_away(self, session_ids: Sequence[str], have_ended: bool) -> None:
+        self.models.put_away(session_ids, have_ended)
+        if have_ended:
+            self.background.start(self.checkpoints.remove_snapshots(session_ids))
+
+    def _ended(self, runner: ModelRunner, call: Call, result: CallResult | CallFailure) -> None:
+        self.metrics.call_ended(runner.opening.tenant, call, result)
+        if isinstance(result, CallResult):
+            trained = {Quota.TOKENS_PER_MINUTE: result.num_trained_tokens}
+            self.quotas.charge(runner.opening.tenant, trained, time.monotonic())
+            self.usage.trained(runner.opening.tenant, runner.base_model, result.num_trained_tokens, result.device_s)
+            self.audit.call_ended(runner.opening.tenant, call, result)
+            for folder in result.replaced_folders:
+                self.background.start(self.checkpoints.remove_folder(folder))
+
+    def _sampled(self, call: SampleCall, sampled: Sampled) -> None:
+        self.usage.sampled(call, sampled)
+        self.metrics.sampled(call, sampled)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            with contextlib.suppress(asyncio.CancelledError):
+                for request_id in self.futures.sweep():
+                    self.sampling.cancel(request_id)
+            self.certifier.expire()
+            try:
+                await self.sessions.sweep()
+                await self.usage.flush()
+                await self.checkpoints.remove_expired()
+                await self.database.run(drop_results, time.time() - self.settings.operations.result_retention_s)
+            except Exception:
+                log.exception("sweeping failed; it is tried again in %g s", SWEEP_S)
+
+
+def base_models(settings: ServerSettings) -> tuple[str, ...]:
+    """Names under which clients find the model: its own, then its aliases."""
+    return (settings.model.path, *settings.aliases)

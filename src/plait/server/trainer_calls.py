@@ -1,0 +1,98 @@
+"""Calls to the training worker as coroutines: one answer each, or TrainerLost."""
+
+import asyncio
+
+from plait.cluster.model_messages import (
+    OPENING,
+    CallDone,
+    CallFailed,
+    CloseModel,
+    DiscardGradients,
+    ForwardBackward,
+    LoadModel,
+    ModelMessage,
+    ModelOpened,
+    OpenModel,
+    OptimStep,
+    SaveModel,
+)
+from plait.server.backend import Backend, ModelReply
+from plait.server.call import CallError
+
+Awaited = OpenModel | ForwardBackward | OptimStep | SaveModel | LoadModel
+
+
+class TrainerLost(Exception):
+    """The worker ended before it answered; whether the call took place shows when its model is opened again."""
+
+
+class TrainerCalls:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._waiting: dict[tuple[str, int], asyncio.Future[ModelOpened | CallDone]] = {}
+        self.num_losses = 0
+        """What was opened before the latest of them is open no more."""
+        self._is_back = asyncio.Event()
+        self._is_back.set()
+        backend.listeners.append(self)
+
+    async def open(self, message: OpenModel) -> ModelOpened:
+        reply = await self._call(message, OPENING)
+        assert isinstance(reply, ModelOpened)
+        return reply
+
+    async def call(self, message: ForwardBackward | OptimStep | SaveModel | LoadModel) -> CallDone:
+        """Raises CallError, or TrainerLost."""
+        reply = await self._call(message, message.seq_id)
+        assert isinstance(reply, CallDone)
+        return reply
+
+    def tell(self, message: DiscardGradients | CloseModel) -> None:
+        self._backend.send(message)
+
+    async def wait_until_back(self) -> None:
+        await self._is_back.wait()
+
+    async def _call(self, message: Awaited, seq_id: int) -> ModelOpened | CallDone:
+        key = message.model_id, seq_id
+        if not self._is_back.is_set():
+            raise TrainerLost
+        future = self._waiting[key] = asyncio.get_running_loop().create_future()
+        self._send(message)
+        try:
+            return await future
+        finally:
+            self._waiting.pop(key, None)
+            self._backend.note_training(is_idle=not self._waiting)
+
+    def _send(self, message: ModelMessage) -> None:
+        self._backend.note_training(is_idle=False)
+        self._backend.send(message)
+
+    # ---- ModelListener
+
+    def on_reply(self, reply: ModelReply) -> None:
+        key = reply.model_id, OPENING if isinstance(reply, ModelOpened) else reply.seq_id
+        future = self._waiting.get(key)
+        if future is None or future.done():
+            return
+        if isinstance(reply, CallFailed):
+            future.set_exception(CallError(reply.error, reply.is_user_error))
+        else:
+            future.set_result(reply)
+
+    def on_trainer_lost(self) -> None:
+        self.num_losses += 1
+        self._is_back.clear()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(TrainerLost())
+
+    def on_trainer_back(self) -> None:
+        self._is_back.set()
+
+    def fail_all(self, error: Exception) -> None:
+        """No worker will come."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)

@@ -1,0 +1,57 @@
+"""Where a run is computed, as its driver sees it: workers of its own, or a service's that it shares with others.
+
+Tasks go by their names in the run here; what they are called at the workers is the business of the compute.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from plait.cluster.messages import Busy, CloseTask, JobFailed, OpenTask, Ready, TaskOpened, Update, UpdateDone
+from plait.rollout.request import GenerationRequest
+from plait.types.errors import WorkerFailure
+from plait.types.trajectory import Segment
+
+ToTrainer = OpenTask | Update | CloseTask
+ToRun = TaskOpened | UpdateDone | JobFailed | Busy
+
+
+class ComputeListener(Protocol):
+    """Called in the event loop."""
+
+    def on_message(self, worker: str, message: ToRun) -> None: ...
+
+    def on_worker_lost(self, worker: str, failure: WorkerFailure) -> None: ...
+
+    def on_worker_ready(self, roles: Sequence[str]) -> None:
+        """A lost worker was replaced; the trainer's tasks have to be opened again."""
+        ...
+
+    def on_failed(self, error: Exception) -> None:
+        """There will be no more workers."""
+        ...
+
+
+class Generator(Protocol):
+    async def generate(self, request: GenerationRequest) -> Segment: ...
+
+    def release(self, handles: Sequence[str]) -> None: ...
+
+
+class Compute(Protocol):
+    @property
+    def rollout(self) -> Generator: ...
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        """Those whose use the run's log tells."""
+        ...
+
+    async def start(self, listener: ComputeListener) -> Ready: ...
+
+    async def close(self) -> None: ...
+
+    def train(self, message: ToTrainer) -> None: ...
+
+    def note_training(self, is_idle: bool) -> None:
+        """An idle trainer's threads may roll out."""
+        ...

@@ -1,0 +1,123 @@
+"""A second server on the same folder or database is refused, and told who has it."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from plait.config.server import ServerSettings
+from plait.server.database.engine import parse_url
+from plait.server.server_lock import DatabaseLock, server_lock
+from plait.types.errors import StateError
+
+HOLD = """
+import sys
+from pathlib import Path
+from plait.config.server import ServerSettings
+from plait.server.server_lock import server_lock
+with server_lock(ServerSettings(data_folder=Path(sys.argv[1]), database_url=sys.argv[2])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+Hold = Callable[[ServerSettings], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def hold(request: pytest.FixtureRequest) -> Hold:
+    def start(settings: ServerSettings) -> "subprocess.Popen[str]":
+        holder = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(settings.data_folder), settings.database_url],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+        def end() -> None:
+            holder.kill()
+            holder.communicate()
+
+        request.addfinalizer(end)
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        return holder
+
+    return start
+
+
+def settings_in(folder: Path, url: str = "") -> ServerSettings:
+    folder.mkdir(exist_ok=True)
+    return ServerSettings(data_folder=folder, database_url=url)
+
+
+def check_refused(settings: ServerSettings, holder: "subprocess.Popen[str]") -> None:
+    with pytest.raises(StateError, match=f"process {holder.pid}\\b"), server_lock(settings):
+        pass
+
+
+def check_free(settings: ServerSettings) -> None:
+    """Once the holder was killed; PostgreSQL notices a moment later."""
+    deadline_s = time.monotonic() + 10
+    while True:
+        try:
+            with server_lock(settings):
+                return
+        except StateError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)
+
+
+def test_a_data_folder_has_one_server(tmp_path: Path, hold: Hold) -> None:
+    settings = settings_in(tmp_path / "data")
+    holder = hold(settings)
+    check_refused(settings, holder)
+    holder.kill()
+    holder.wait()
+    check_free(settings)
+
+
+def test_two_folders_may_not_share_an_sqlite_file(tmp_path: Path, hold: Hold) -> None:
+    url = f"sqlite:///{tmp_path}/shared.db"
+    holder = hold(settings_in(tmp_path / "one", url))
+    check_refused(settings_in(tmp_path / "two", url), holder)
+    check_free(settings_in(tmp_path / "two"))
+
+
+def test_two_folders_may_not_share_a_postgresql_database(tmp_path: Path, hold: Hold, postgres_url: str) -> None:
+    holder = hold(settings_in(tmp_path / "one", postgres_url))
+    check_refused(settings_in(tmp_path / "two", postgres_url), holder)
+    holder.kill()
+    holder.wait()
+    check_free(settings_in(tmp_path / "two", postgres_url))
+
+
+def test_a_lock_that_was_cut_off_is_taken_again(postgres: str, postgres_url: str) -> None:
+    lock = DatabaseLock(parse_url(postgres_url))
+    assert lock.renew()
+    cut_connections(postgres)
+    assert not lock.renew()
+    assert lock.renew()
+    lock.release()
+
+
+def test_a_server_that_comes_too_late_hears_of_it(postgres: str, postgres_url: str) -> None:
+    late = DatabaseLock(parse_url(postgres_url))
+    cut_connections(postgres)
+    other = DatabaseLock(parse_url(postgres_url))
+    assert not late.renew()
+    with pytest.raises(StateError, match=f"in use by another server .*process {os.getpid()}"):
+        late.renew()
+    late.release()
+    assert other.renew()
+    other.release()
+
+
+def cut_connections(postgres: str) -> None:
+    """As a restart of PostgreSQL does."""
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'plait serve%'"
+        )  # fmt: skip

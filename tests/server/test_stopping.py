@@ -1,0 +1,128 @@
+"""SIGTERM: what is new is turned away, what is under way ends or goes on after the restart, and the process ends in time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import tinker
+
+from plait.config.load_server import PREFIX
+
+DATUM = tinker.Datum(
+    model_input=tinker.ModelInput.from_ints(list(range(1, 201))),
+    loss_fn_inputs={"target_tokens": list(range(2, 202)), "weights": [1.0] * 200},
+)
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_an_idle_server_ends_at_once(own_server: Any) -> None:
+    with own_server() as server:
+        start_s = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - start_s < 30
+
+
+def start_work(server: Any) -> list[Any]:
+    """Results of calls that were all acknowledged, and are not all done."""
+    training = server.client_for().create_lora_training_client(base_model=server.models[0], rank=2).result()
+    passes = [training.forward_backward([DATUM] * 24, "cross_entropy") for _ in range(6)]
+    step = training.optim_step(tinker.AdamParams(learning_rate=1e-3))
+    accepted = 'plait_http_requests_total{method="POST",route="/api/v1/optim_step",status="200"} 1.0'
+    wait_for(lambda: accepted in httpx.get(f"{server.url}/metrics").text)
+    return [*passes, step]
+
+
+def test_work_under_way_ends_and_new_work_is_turned_away(own_server: Any) -> None:
+    with own_server(STOP_TIMEOUT_S=60) as server:
+        results = start_work(server)
+        with server.http() as http:
+            os.kill(server.pid, signal.SIGTERM)
+            wait_for(lambda: http.get(f"{server.url}/readyz").status_code == 503)
+            refused = http.post("/create_sampling_session", json={})
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            assert http.get(f"{server.url}/healthz").status_code == 200
+        for result in results:
+            result.result(timeout=60)
+        wait_for(lambda: not server.is_running)
+        assert server.stop() == 0
+
+
+def test_work_that_takes_too_long_goes_on_after_the_restart(own_server: Any) -> None:
+    with own_server(STOP_TIMEOUT_S=0) as server:
+        results = start_work(server)
+        assert server.stop() == 0
+        assert "calls go on after a restart" in server.tail()
+        server.start()
+        for result in results:
+            result.result(timeout=60)
+
+
+def test_a_second_signal_does_not_wait(own_server: Any) -> None:
+    with own_server(STOP_TIMEOUT_S=600) as server:
+        start_work(server)
+        os.kill(server.pid, signal.SIGTERM)
+        wait_for(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
+        assert server.stop() == 0
+        assert "calls go on after a restart" in server.tail()
+
+
+def serve_again(server: Any, **settings: str) -> "subprocess.CompletedProcess[str]":
+    more = {f"{PREFIX}{name}": value for name, value in {"PORT": "0", **settings}.items()}
+    return subprocess.run(
+        [sys.executable, "-m", "plait.cli.main", "serve", "--json"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **more}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_a_second_server_on_the_same_data_is_refused(server: Any) -> None:
+    result = serve_again(server, DATA_FOLDER=str(server.folder / "data"), MODEL__PATH=str(server.model))
+    assert result.returncode == 2
+    assert f"is in use by a server: process {server.pid}" in result.stderr
+
+
+def test_an_address_for_others_needs_a_key(server: Any, tmp_path: Any) -> None:
+    settings = {"DATA_FOLDER": str(tmp_path / "new"), "MODEL__PATH": str(server.model), "HOST": "0.0.0.0"}
+    result = serve_again(server, **settings)
+    assert result.returncode == 2
+    assert "plait keys create" in result.stderr
+
+
+def test_a_signal_while_the_model_loads_ends_it(server: Any, tmp_path: Any) -> None:
+    settings = {"DATA_FOLDER": str(tmp_path / "new"), "MODEL__PATH": str(server.model), "PORT": "0"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "plait.cli.main", "serve", "--json"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **{f"{PREFIX}{name}": value for name, value in settings.items()}},
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        wait_for((tmp_path / "new" / "plait.db").exists)
+        time.sleep(1.0)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+
+
+def test_the_log_is_json_to_the_end(own_server: Any) -> None:
+    with own_server(LOG_FORMAT="json") as server:
+        with server.http("tml-000000000000-unknownunknown") as http:
+            http.get("/get_server_capabilities", headers={"X-Request-ID": "find-me"})
+        assert server.stop() == 0
+        lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+        (found,) = [line for line in lines if line.get("request_id") == "find-me"]
+        assert (found["status"], found["route"], found["level"]) == (401, "/api/v1/get_server_capabilities", "warning")
+        assert "unknown or revoked" in found["error"]
+        assert "unknownunknown" not in server.log.read_text()

@@ -1,0 +1,66 @@
+"""Health and metrics of a server that runs."""
+
+from typing import Any
+
+import httpx
+import tinker
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def values(server: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    answer = httpx.get(f"{server.url}/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = text_string_to_metric_families(answer.text)
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def test_it_is_well_and_ready_without_a_key(server: Any) -> None:
+    assert httpx.get(f"{server.url}/healthz").json() == {"status": "ok"}
+    assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
+
+
+def test_metrics_tell_of_training_and_sampling(server: Any) -> None:
+    before = values(server)
+    tenant = server.tenant()
+    training = server.client_for(tenant.key).create_lora_training_client(base_model=server.models[0], rank=2).result()
+    datum = tinker.Datum(
+        model_input=tinker.ModelInput.from_ints([1, 2, 3]), loss_fn_inputs={"target_tokens": [2, 3, 4], "weights": [1.0] * 3}
+    )  # fmt: skip
+    training.forward_backward([datum], "cross_entropy").result()
+    training.optim_step(tinker.AdamParams(learning_rate=1e-3)).result()
+    sampler = training.save_weights_and_get_sampling_client().result()
+    sampler.sample(tinker.ModelInput.from_ints([5, 6]), 2, tinker.SamplingParams(max_tokens=3, seed=1)).result()
+    after = values(server)
+
+    def grown(name: str, **labels: str) -> float:
+        key = name, tuple(sorted(labels.items()))
+        return after.get(key, 0.0) - before.get(key, 0.0)
+
+    assert grown("plait_calls_total", kind="optim_step", outcome="done") == 1
+    assert grown("plait_call_wait_seconds_count", kind="forward_backward") == 1
+    assert grown("plait_call_run_seconds_sum", kind="forward_backward") > 0
+    assert grown("plait_sample_wait_seconds_count") == grown("plait_sample_seconds_count") == 2
+    assert grown("plait_tokens_total", tenant=tenant.tenant_id, type="trained") == 3
+    assert 2 <= grown("plait_tokens_total", tenant=tenant.tenant_id, type="sampled") <= 6
+    assert grown("plait_worker_busy_seconds_total", worker="train") > 0
+    assert grown("plait_http_requests_total", method="POST", route="/api/v1/optim_step", status="200") == 1
+    assert after["plait_model_version", (("model", training.model_id),)] == 1
+    assert after["plait_resident_adapters", ()] >= 1
+    assert after["plait_live_sessions", ()] >= 1
+    for name in ("waiting_samples", "running_samples", "accepted_samples", "waiting_calls", "pending_futures", "stopping"):
+        assert after[f"plait_{name}", ()] == 0
+    assert after["plait_held_futures", ()] > 0
+
+
+def test_metrics_are_for_this_machine_and_for_operators(server: Any) -> None:
+    url, proxied = f"{server.url}/metrics", {"X-Forwarded-For": "203.0.113.9"}
+    assert httpx.get(url, headers=proxied).status_code == 401
+    assert httpx.get(url, headers=proxied | {"X-API-Key": server.tenant().key}).status_code == 403
+    assert httpx.get(url, headers=proxied | {"Authorization": f"Bearer {server.admin.key}"}).status_code == 200
+    assert httpx.get(url, headers={"X-API-Key": "tml-000000000000-wrong"}).status_code == 401
+
+
+def test_a_request_can_be_found_in_the_log(server: Any) -> None:
+    answer = httpx.get(f"{server.url}/v1/usage", headers={"X-Request-ID": "find-me"})
+    assert (answer.status_code, answer.headers["x-request-id"]) == (401, "find-me")
