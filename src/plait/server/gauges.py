@@ -35,7 +35,7 @@ class ServiceGauges(Collector):
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily | InfoMetricFamily]:
-        yield InfoMetricFamily("plait", "Version and base model.", {"version": __version__, "model": self._service.base_models[0]})
+        yield InfoMetricFamily("plait", "Version and base model.", {"version": __version__, "model": self._service.served.names[0]})
         for name, value in self._values():
             yield GaugeMetricFamily(f"plait_{name}", TEXTS[name], value)
 

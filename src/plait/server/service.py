@@ -12,8 +12,7 @@ from plait.config.server import ServerSettings
 from plait.models.catalogue import find
 from plait.models.hf_config import read_config
 from plait.models.tokenizer import Tokenizer
-from plait.operations.future_state import Expired, FutureState
-from plait.operations.futures import FutureLimits, UnknownFuture
+from plait.operations.futures import FutureLimits
 from plait.operations.quotas import REMEDY, Quota, QuotaLimits, Quotas
 from plait.rollout.buffer import TURNS
 from plait.server.administration import Administration
@@ -37,21 +36,21 @@ from plait.server.folders import DataFolders
 from plait.server.futures import Futures
 from plait.server.gate import Gate
 from plait.server.gauges import ServiceGauges
-from plait.server.journal import stored_state
 from plait.server.managed.runs import ManagedRuns
 from plait.server.metrics import Metrics
 from plait.server.model_registry import ModelRegistry
 from plait.server.model_runner import ModelRunner
-from plait.server.names import parse_call_request_id, parse_sample_request_id
 from plait.server.observed import ObservedBuffer, ObservedHandler
 from plait.server.openai.endpoint import OpenAIEndpoint
 from plait.server.openai.models import ModelNames
 from plait.server.principal import Authenticator
+from plait.server.results import Results
 from plait.server.sample_call import EngineLimits, SampleCall, Sampled
 from plait.server.sampler_clients import SamplerClients
 from plait.server.samplers import Samplers
 from plait.server.sampling import Sampling
 from plait.server.saving import Saving, StoredLimit
+from plait.server.served_models import ServedModels
 from plait.server.sessions import Sessions
 from plait.server.tracing import make_tracing
 from plait.server.trainer_calls import TrainerCalls
@@ -77,7 +76,7 @@ class Service:
         self.family = config.family
         shape = ModelShape(config.vocab_size, min(settings.model.max_context_tokens, config.max_context_tokens))
         self.limits = EngineLimits(shape.vocab_size, shape.max_context_tokens, self.tokenizer.stop_token_ids)
-        self.base_models = base_models(settings)
+        self.served = ServedModels(settings, self.model_path)
         self.started_s = time.time()
         self.failure: Exception | None = None
         self._failed = asyncio.Event()
@@ -116,15 +115,16 @@ class Service:
             self._ended,
         )
         self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
-        self.samplers = Samplers(database, self.sessions, self.checkpoints, self.base_models)
+        self.samplers = Samplers(database, self.sessions, self.checkpoints, self.served.names)
         self.sampling = Sampling(
             self.backend, self.futures, self.quotas, self.certifier, settings.samples.max_waiting, self._sampled
         )
-        names = ModelNames(self.samplers, self.checkpoints, self.base_models, self.started_s)
+        self.results = Results(self.futures, self.samplers, self.models, settings.operations.poll_s)
+        names = ModelNames(self.samplers, self.checkpoints, self.served.names, self.started_s)
         self.openai = OpenAIEndpoint(self.tokenizer, self.limits, self.sampling, names)
 
         self.managed = ManagedRuns(
-            settings, self.base_models, database, self.backend, self.tokenizer, self.quotas, self.usage, self.folders, self.gate,
+            settings, self.served.names, database, self.backend, self.tokenizer, self.quotas, self.usage, self.folders, self.gate,
             self.num_live_adapters,
         )  # fmt: skip
         self.audit = Audit(database)
@@ -140,20 +140,7 @@ class Service:
         self.metrics.listen(self.backend)
         self.metrics.registry.register(ServiceGauges(self))
 
-    # ---- what clients ask about
-
-    def alias_warning(self, name: str) -> str | None:
-        own = self.settings.model.path
-        return f"{name} is an alias here: the weights are those of {own}." if name != own else None
-
-    @property
-    def aliases_warning(self) -> str | None:
-        """For whoever opens a session: its model's name need not be its model."""
-        return " ".join(filter(None, map(self.alias_warning, self.base_models))) or None
-
-    def tokenizer_id(self, base_model: str) -> str | None:
-        """What a client on this machine loads the tokenizer from; None: what the model's name says."""
-        return str(self.model_path) if base_model == self.settings.model.path else None
+    # ---- what must hold before a call is taken in
 
     async def check_live_adapters(self, tenant_id: str) -> None:
         """Raises TooMany if the tenant may have no more models."""
@@ -177,25 +164,6 @@ class Service:
         version = runner.version_at(call.seq_id)
         if call.seq_id >= runner.order.next_seq_id and version is not None and self.certifier.is_strict(call.model_id):
             self.certifier.certify(call, PolicyVersion(tenant_id, call.model_id, version), call.model_id)
-
-    async def retrieve(self, request_id: str, tenant_id: str) -> FutureState:
-        """What a request came to, from the database if memory has let it go. Raises UnknownFuture."""
-        try:
-            state = await self.futures.retrieve(request_id, tenant_id, self.settings.operations.poll_s)
-        except UnknownFuture:
-            return await self._retrieve_stored(request_id, tenant_id)
-        return await self._retrieve_stored(request_id, tenant_id) if isinstance(state, Expired) else state
-
-    async def _retrieve_stored(self, request_id: str, tenant_id: str) -> FutureState:
-        if (sampler_id := parse_sample_request_id(request_id)) is not None:
-            await self.samplers.get(sampler_id, tenant_id)
-            return Expired("the server let it go, or was started again meanwhile")
-        model_id, seq_id = parse_call_request_id(request_id) or ("", 0)
-        await self.models.row(model_id, tenant_id)
-        row = await self.models.journal.get(model_id, seq_id)
-        if row is None:
-            raise UnknownFuture(f"there is no request {request_id!r}.", "Send the request again.")
-        return stored_state(row)
 
     # ---- life
 
@@ -277,8 +245,3 @@ class Service:
                 await self.database.run(drop_results, time.time() - self.settings.operations.result_retention_s)
             except Exception:
                 log.exception("sweeping failed; it is tried again in %g s", SWEEP_S)
-
-
-def base_models(settings: ServerSettings) -> tuple[str, ...]:
-    """Names under which clients find the model: its own, then its aliases."""
-    return (settings.model.path, *settings.aliases)

@@ -21,7 +21,7 @@ NOT_READY = 408
 @router.post("/retrieve_future")
 async def retrieve_future(body: RetrieveFutureRequest, service: ServiceOf, principal: PrincipalOf) -> Response:
     note(call=body.request_id)
-    match await service.retrieve(body.request_id, principal.tenant_id):
+    match await service.results.retrieve(body.request_id, principal.tenant_id):
         case Finished(payload, content_type):
             return Response(payload, media_type=content_type)
         case Failed(error, category):

@@ -32,8 +32,8 @@ async def server_capabilities(service: ServiceOf, principal: PrincipalOf) -> Ser
     length = service.limits.max_context_tokens
     return ServerCapabilitiesResponse(
         supported_models=[
-            SupportedModel(model_name=name, max_context_length=length, warning=service.alias_warning(name))
-            for name in service.base_models
+            SupportedModel(model_name=name, max_context_length=length, warning=service.served.alias_warning(name))
+            for name in service.served.names
         ]
     )
 

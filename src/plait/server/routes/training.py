@@ -92,7 +92,7 @@ def _payload(body: BaseModel) -> bytes:
 @router.post("/get_info")
 async def get_info(body: GetInfoRequest, service: ServiceOf, principal: PrincipalOf) -> GetInfoResponse:
     row = await service.models.row(body.model_id, principal.tenant_id)
-    data = ModelData(arch=service.family, model_name=row.base_model, tokenizer_id=service.tokenizer_id(row.base_model))
+    data = ModelData(arch=service.family, model_name=row.base_model, tokenizer_id=service.served.tokenizer_id(row.base_model))
     return GetInfoResponse(model_id=row.model_id, model_data=data, lora_rank=row.lora["rank"], model_name=row.base_model)
 
 
