@@ -1,7 +1,6 @@
 """The service as a whole: its parts put together, started and stopped. Routes only translate between HTTP and this."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -62,6 +61,8 @@ from plait.types.policy import PolicyVersion
 
 SWEEP_S = 5.0
 """How often what is over its time is let go."""
+DROP_RESULTS_S = 60.0
+"""How often old results are looked for, among all calls that the database has."""
 MAX_TENANTS = 10_000
 
 log = logging.getLogger("plait.server")
@@ -232,16 +233,18 @@ class Service:
         self.metrics.sampled(call, sampled)
 
     async def _sweep(self) -> None:
+        dropped_s = 0.0
         while True:
             await asyncio.sleep(SWEEP_S)
-            with contextlib.suppress(asyncio.CancelledError):
-                for request_id in self.futures.sweep():
-                    self.sampling.cancel(request_id)
+            for request_id in self.futures.sweep():
+                self.sampling.cancel(request_id)
             self.certifier.expire()
             try:
                 await self.sessions.sweep()
                 await self.usage.flush()
                 await self.checkpoints.remove_expired()
-                await self.database.run(drop_results, time.time() - self.settings.operations.result_retention_s)
+                if (now_s := time.time()) - dropped_s >= DROP_RESULTS_S:
+                    await self.database.run(drop_results, now_s - self.settings.operations.result_retention_s)
+                    dropped_s = now_s
             except Exception:
                 log.exception("sweeping failed; it is tried again in %g s", SWEEP_S)
