@@ -34,10 +34,14 @@ def test_an_idle_server_ends_at_once(own_server: Any) -> None:
         assert time.monotonic() - start_s < 30
 
 
-def start_work(server: Any) -> list[Any]:
-    """Results of calls that were all acknowledged, and are not all done."""
+MORE_THAN_IS_DONE_MEANWHILE = 60
+"""Calls of some 50 ms: the server cannot be through with them when the signal comes."""
+
+
+def start_work(server: Any, calls: int = 6) -> list[Any]:
+    """Results of calls that were all acknowledged."""
     training = server.client_for().create_lora_training_client(base_model=server.models[0], rank=2).result()
-    passes = [training.forward_backward([DATUM] * 24, "cross_entropy") for _ in range(6)]
+    passes = [training.forward_backward([DATUM] * 24, "cross_entropy") for _ in range(calls)]
     step = training.optim_step(tinker.AdamParams(learning_rate=1e-3))
     accepted = 'plait_http_requests_total{method="POST",route="/api/v1/optim_step",status="200"} 1.0'
     wait_for(lambda: accepted in httpx.get(f"{server.url}/metrics").text)
@@ -61,7 +65,7 @@ def test_work_under_way_ends_and_new_work_is_turned_away(own_server: Any) -> Non
 
 def test_work_that_takes_too_long_goes_on_after_the_restart(own_server: Any) -> None:
     with own_server(STOP_TIMEOUT_S=0) as server:
-        results = start_work(server)
+        results = start_work(server, MORE_THAN_IS_DONE_MEANWHILE)
         assert server.stop() == 0
         assert "calls go on after a restart" in server.tail()
         server.start()
@@ -71,7 +75,7 @@ def test_work_that_takes_too_long_goes_on_after_the_restart(own_server: Any) -> 
 
 def test_a_second_signal_does_not_wait(own_server: Any) -> None:
     with own_server(STOP_TIMEOUT_S=600) as server:
-        start_work(server)
+        start_work(server, MORE_THAN_IS_DONE_MEANWHILE)
         os.kill(server.pid, signal.SIGTERM)
         wait_for(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
         assert server.stop() == 0
