@@ -1,4 +1,4 @@
-"""RMS-norm and SwiGLU as one node of autograd each: the bits of the plain operations forwards, fewer passes over memory backwards."""
+"""RMS-norm and SwiGLU as one node of autograd each: the bits of the plain operations, and fewer passes over memory backwards."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         x, weight_E, inverse = ctx.saved_tensors
-        scaled, x_32, inverse = gradients[0].float().mul_(weight_E.float()), x.float(), inverse.float()
+        scaled, x_32, inverse = torch.mul(gradients[0], weight_E.float()), x.float(), inverse.float()
         mean = torch.linalg.vecdot(scaled, x_32)[..., None].mul_(inverse.pow(3)).div_(-x.shape[-1])
         return scaled.mul_(inverse).addcmul_(x_32, mean).to(x.dtype), None, None
 

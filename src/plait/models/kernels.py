@@ -11,7 +11,7 @@ What keeps a row's result the same in any batch on CPU (measured; `models.invari
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -127,8 +127,11 @@ class PlainLinear:
         return product
 
     def _wants_float32(self, x_RI: Tensor) -> bool:
-        is_worth_it = x_RI.shape[0] >= float32_products.MIN_ROWS and float32_products.fits(self.weight_OI)
-        return is_worth_it and float32_products.are_faster()
+        return x_RI.shape[0] >= float32_products.MIN_ROWS and self.is_faster_in_float32
+
+    @property
+    def is_faster_in_float32(self) -> bool:
+        return self._has_onednn and float32_products.fits(self.weight_OI) and float32_products.are_faster()
 
 
 class ChunkedLinear:
@@ -172,3 +175,14 @@ def make_linear(weight_OI: Tensor, bias_O: Tensor | None, prepack: bool, budget:
     if weight_OI.dtype == torch.float32 and weight_OI.device.type == "cpu" and num_outputs <= CHUNKED_OUTPUTS * num_inputs:
         return ChunkedLinear(weight_OI, bias_O)
     return PackedLinear(weight_OI, bias_O, budget) if prepack else PlainLinear(weight_OI, bias_O, budget)
+
+
+def back_product(linear: Linear) -> Callable[[Tensor], Tensor]:
+    """g -> g W for a linear of the trainer's and gradients g [R, O] in float32; the weight is converted once, here."""
+    if isinstance(linear, ChunkedLinear):
+        return partial(torch.matmul, other=linear.weight_IO.T)
+    assert isinstance(linear, PlainLinear), "the weight of an engine's linear is only laid out for its way forwards"
+    weight_OI = linear.weight_OI
+    if linear.is_faster_in_float32:
+        return partial(onednn, weight_OI=weight_OI.float().T)
+    return lambda gradient_RO: gradient_RO.to(weight_OI.dtype) @ weight_OI

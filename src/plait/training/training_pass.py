@@ -129,7 +129,9 @@ class TrainingPass:
         decoder, device = self._decoder, self._decoder.device
         attention = PackedAttention(batch, decoder.config.num_heads // decoder.config.num_kv_heads, decoder.dtype, device)
         # Rows are filled up here, once, or every linear layer would do it for itself, and again on the way back.
-        tokens_R, positions_R = (pad_rows(torch.tensor(values, device=device)[:, None])[:, 0] for values in (batch.tokens_R, batch.positions_R))
+        tokens_R, positions_R = (
+            pad_rows(torch.tensor(values, device=device)[:, None])[:, 0] for values in (batch.tokens_R, batch.positions_R)
+        )
         checkpoint_layers = self._settings.checkpoint_layers and torch.is_grad_enabled()
         hidden_RE = decoder.forward(tokens_R, positions_R, attention, lora, checkpoint_layers)
         hidden_ME = hidden_RE.index_select(0, counted.rows_M)
