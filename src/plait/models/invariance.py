@@ -87,7 +87,7 @@ def _decoding_problem(trainer: Decoder, engine: Decoder, tokens_T: Tensor) -> st
 
 
 def _many_rows_problem(decoder: Decoder, tokens_T: Tensor) -> str:
-    """Passes of many rows may multiply in another dtype."""
+    """Passes of many rows may multiply in another dtype, by weights that are kept in it or converted."""
     few, many = _full_pass(decoder, tokens_T), _full_pass(decoder, tokens_T, MANY_SEQUENCES)
     same = all(torch.equal(one, other) for one, other in zip(few, many, strict=True))
     return "" if same else f"a pass of {MANY_SEQUENCES * len(tokens_T)} rows differs from one of {len(tokens_T)}"
@@ -129,6 +129,7 @@ def self_test(config: ModelConfig, weights: Mapping[str, Tensor]) -> InvarianceR
     problem = (
         _decoding_problem(trainer, engine, tokens_T)
         or _many_rows_problem(trainer, tokens_T)
+        or _many_rows_problem(Decoder(shallow, weights, float32_bytes=0), tokens_T)
         or _threads_problem(trainer, tokens_T)
         or _adapter_problem(config, embedding.dtype)
     )
