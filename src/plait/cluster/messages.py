@@ -72,6 +72,13 @@ class CloseTask(msgspec.Struct, frozen=True, tag="close_task"):
     task: str
 
 
+class SetTenantWeight(msgspec.Struct, frozen=True, tag="set_tenant_weight"):
+    """A tenant's share of the trainer, against others that wait too; 1 unless it is set. Forgotten when the worker is lost."""
+
+    tenant: str
+    weight: float
+
+
 class SetThreads(msgspec.Struct, frozen=True, tag="set_threads"):
     threads: int
 
@@ -86,6 +93,7 @@ ToWorker = (
     | Update
     | CloseTask
     | ModelMessage
+    | SetTenantWeight
     | SetThreads
 )
 

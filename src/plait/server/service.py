@@ -173,6 +173,7 @@ class Service:
         for tenant in (await self.database.run(lambda session: tenants.list_tenants(session, MAX_TENANTS, 0)))[0]:
             self.apply_tenant(tenant.tenant_id, tenant.weight, tenant.quotas)
         ready = await self.backend.start()
+        self.trainer.send_weights()
         await self.sessions.resume()
         await self.models.resume()
         await self.managed.start(ready)
@@ -204,6 +205,7 @@ class Service:
 
     def apply_tenant(self, tenant_id: str, weight: float, quotas: dict[str, int] | None) -> None:
         self.buffer.set_weight(tenant_id, weight)
+        self.trainer.set_weight(tenant_id, weight)
         limits = self.quotas.default if quotas is None else QuotaLimits(**quotas)
         self.quotas.set_limits(tenant_id, limits, time.monotonic())
 
