@@ -29,6 +29,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     micro_batch_tokens: int
     checkpoint_layers: bool
     num_tasks: int
+    lend_threads: bool = True
+    """Not for the worker: whether its threads are lent, or others' to it."""
 
 
 class SubmitChunks(msgspec.Struct, frozen=True, tag="submit"):
