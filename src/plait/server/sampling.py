@@ -1,7 +1,7 @@
 """Samples for clients, through the engine that all tenants share.
 
 - A request is refused at once (back-pressure, a quota, a prompt that does not fit) or ends in its result, whatever happens.
-- The same (sampler, seq_id) is served once.
+- The same (sampler, seq_id) is served once; another payload under it is refused.
 - Equal prompts under one policy version are computed once by the engine, however many requests they come in.
 - Cancelled or failed, a request is charged for what was drawn until then.
 """
@@ -47,11 +47,12 @@ class Sampling:
         return self._admission.num_samples
 
     def submit(self, call: SampleCall) -> bool:
-        """Accept the request, which ends in its future; False if it was before. Raises TooMany."""
+        """Accept the request, which ends in its future; False if it was before. Raises TooMany or PayloadConflict."""
+        self._futures.check_payload(call.request_id, call.sampler.tenant_id, call.payload_digest)
         if call.request_id in self._tasks:
             return False
         admitted = self._enter(call)
-        if not self._futures.add(call.request_id, call.sampler.tenant_id):
+        if not self._futures.add(call.request_id, call.sampler.tenant_id, call.payload_digest):
             self._admission.leave(admitted)
             return False
         self._run(call, admitted, self._serve(call, admitted))
