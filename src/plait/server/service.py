@@ -39,7 +39,7 @@ from plait.server.managed.runs import ManagedRuns
 from plait.server.metrics import Metrics
 from plait.server.model_registry import ModelRegistry
 from plait.server.model_runner import ModelRunner
-from plait.server.observed import ObservedBuffer, ObservedHandler
+from plait.server.observed import ObservedBuffer, ObservedHandler, ObservedSampling
 from plait.server.openai.endpoint import OpenAIEndpoint
 from plait.server.openai.models import ModelNames
 from plait.server.principal import Authenticator
@@ -47,7 +47,6 @@ from plait.server.results import Results
 from plait.server.sample_call import EngineLimits, SampleCall, Sampled
 from plait.server.sampler_clients import SamplerClients
 from plait.server.samplers import Samplers
-from plait.server.sampling import Sampling
 from plait.server.saving import Saving, StoredLimit
 from plait.server.served_models import ServedModels
 from plait.server.sessions import Sessions
@@ -117,9 +116,10 @@ class Service:
         )
         self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
         self.samplers = Samplers(database, self.sessions, self.checkpoints, self.served.names)
-        self.sampling = Sampling(
+        self.sampling = ObservedSampling(
             self.backend, self.futures, self.quotas, self.certifier, settings.samples.max_waiting, self._sampled
         )
+        self.sampling.tracing = self.tracing
         self.results = Results(self.futures, self.samplers, self.models, settings.operations.poll_s)
         names = ModelNames(self.samplers, self.checkpoints, self.served.names, self.started_s)
         self.openai = OpenAIEndpoint(self.tokenizer, self.limits, self.sampling, names)
