@@ -19,7 +19,7 @@ from plait.rollout.request import GenerationRequest
 from plait.server.admission import Admission, Admitted
 from plait.server.backend import Backend
 from plait.server.call import PROTOBUF
-from plait.server.certificates import Certifier
+from plait.server.certificates import Certifier, sampled_now
 from plait.server.futures import Futures
 from plait.server.sample_call import SampleCall, Sampled, encode_sampled
 from plait.types.chunks import ChunkResult
@@ -80,7 +80,7 @@ class Sampling:
     async def _serve(self, call: SampleCall, admitted: Admitted) -> None:
         try:
             sampled = await self._sample(call, admitted)
-            self._certify(call, sampled)
+            await self._certify(call, sampled)
             self._futures.finish(call.request_id, encode_sampled(call, sampled), PROTOBUF)
         except asyncio.CancelledError:
             self._futures.expire(call.request_id, "the request was cancelled")
@@ -136,12 +136,13 @@ class Sampling:
         admitted.used_tokens = len(call.prompt_tokens) + sum(len(segment.tokens) for segment in sampled.segments)
         self._on_sampled(call, sampled)
 
-    def _certify(self, call: SampleCall, sampled: Sampled) -> None:
+    async def _certify(self, call: SampleCall, sampled: Sampled) -> None:
         sampler = call.sampler
-        for name, segment in zip(call.sequence_ids, sampled.segments, strict=True):
-            self._certifier.record(
-                name, sampler.tenant_id, sampler.session_id, sampler.policy, len(call.prompt_tokens), segment.tokens
-            )  # fmt: skip
+        sequences = {
+            name: sampled_now(sampler.tenant_id, sampler.session_id, sampler.policy, len(call.prompt_tokens), segment.tokens)
+            for name, segment in zip(call.sequence_ids, sampled.segments, strict=True)
+        }
+        await self._certifier.record(sequences)
 
     def cancel(self, request_id: str) -> None:
         """Nobody waits for it any more."""

@@ -95,7 +95,7 @@ class Service:
             FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
         )
         self.background = Background()
-        self.certifier = Certifier()
+        self.certifier = Certifier(database)
         self.folders = DataFolders(settings.data_folder)
         self.checkpoints = CheckpointStore(database)
         self.usage = UsageMeter(database)
@@ -175,6 +175,7 @@ class Service:
         ready = await self.backend.start()
         self.trainer.send_weights()
         await self.sessions.resume()
+        await self.certifier.resume()
         await self.models.resume()
         await self.managed.start(ready)
         self._sweeper = asyncio.create_task(self._sweep())
@@ -247,6 +248,7 @@ class Service:
                 await self.checkpoints.remove_expired()
                 if (now_s := time.time()) - dropped_s >= DROP_RESULTS_S:
                     await self.database.run(drop_results, now_s - self.settings.operations.result_retention_s)
+                    await self.certifier.drop_old()
                     dropped_s = now_s
             except Exception:
                 log.exception("sweeping failed; it is tried again in %g s", SWEEP_S)

@@ -19,7 +19,7 @@ from plait.server.database.sessions import get_session
 from plait.server.database.tables import Base, Upload
 from plait.server.database.usage import Usage, add_usage, total_usage
 
-PREVIOUS, NEWEST = "0001", "0002"
+PREVIOUS, NEWEST = "0001", "0003"
 
 PREVIOUS_DATA = {
     "tenants": {"tenant_id": "ann", "weight": 2.0, "quotas": json.dumps({"live_adapters": 3})},

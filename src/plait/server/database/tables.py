@@ -145,6 +145,23 @@ class Sampler(Base):
     policy_version: Mapped[int] = mapped_column(default=0)
     folder: Mapped[str] = mapped_column(default="")
     digest: Mapped[str] = mapped_column(default="")
+    size_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Of the folder of a snapshot without a name; 0: the folder is a checkpoint's, or there is none."""
+
+
+class StoredSequence(Base):
+    """A sequence that was sampled from a strict model."""
+
+    __tablename__ = "sampled_sequences"
+    sequence_id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.tenant_id"))
+    session_id: Mapped[str]
+    model_id: Mapped[str]
+    version: Mapped[int]
+    num_prompt_tokens: Mapped[int]
+    tokens: Mapped[bytes] = mapped_column(repr=False)
+    """As `operations.provenance.pack_tokens` gives them."""
+    sampled_s: Mapped[float] = mapped_column(index=True)
 
 
 class Checkpoint(Base):
@@ -220,6 +237,8 @@ class ManagedRun(Base):
     folder: Mapped[str]
     created_s: Mapped[float]
     ended_s: Mapped[float | None] = mapped_column(default=None)
+    size_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Of the folder, when it was looked at last."""
     __table_args__ = (Index("ix_managed_runs_of_tenant", "tenant_id", "created_s"),)
 
 
