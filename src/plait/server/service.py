@@ -50,6 +50,7 @@ from plait.server.samplers import Samplers
 from plait.server.saving import Saving, StoredLimit
 from plait.server.served_models import ServedModels
 from plait.server.sessions import Sessions
+from plait.server.storage import Storage
 from plait.server.tracing import make_tracing
 from plait.server.trainer_calls import TrainerCalls
 from plait.server.training_runs import TrainingRuns
@@ -116,6 +117,7 @@ class Service:
         )
         self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
         self.samplers = Samplers(database, self.sessions, self.checkpoints, self.served.names)
+        self.storage = Storage(database, self.checkpoints, self.samplers.last_used_s, self.samplers.forget)
         self.sampling = ObservedSampling(
             self.backend, self.futures, self.quotas, self.certifier, settings.samples.max_waiting, self._sampled
         )
@@ -249,6 +251,7 @@ class Service:
                 if (now_s := time.time()) - dropped_s >= DROP_RESULTS_S:
                     await self.database.run(drop_results, now_s - self.settings.operations.result_retention_s)
                     await self.certifier.drop_old()
+                    await self.storage.tidy()
                     dropped_s = now_s
             except Exception:
                 log.exception("sweeping failed; it is tried again in %g s", SWEEP_S)
