@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, mapped_column
 
 Json = dict[str, Any]
+IS_PENDING = text("state = 'pending'")
 JSON_COLUMN = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 Role = Literal["admin", "member"]
@@ -119,13 +120,7 @@ class Call(Base):
     version: Mapped[int | None] = mapped_column(default=None)
     """Of the model after the call."""
     __table_args__ = (
-        Index(
-            "ix_calls_pending",
-            "model_id",
-            "seq_id",
-            sqlite_where=text("state = 'pending'"),
-            postgresql_where=text("state = 'pending'"),
-        ),
+        Index("ix_calls_pending", "model_id", "seq_id", sqlite_where=IS_PENDING, postgresql_where=IS_PENDING),
         Index("ix_calls_ended", "ended_s"),
     )
 
@@ -150,7 +145,7 @@ class Sampler(Base):
 
 
 class StoredSequence(Base):
-    """A sequence that was sampled from a strict model."""
+    """Sampled from a strict model. `tokens` are as `operations.provenance.pack_tokens` gives them."""
 
     __tablename__ = "sampled_sequences"
     sequence_id: Mapped[str] = mapped_column(primary_key=True)
@@ -160,7 +155,6 @@ class StoredSequence(Base):
     version: Mapped[int]
     num_prompt_tokens: Mapped[int]
     tokens: Mapped[bytes] = mapped_column(repr=False)
-    """As `operations.provenance.pack_tokens` gives them."""
     sampled_s: Mapped[float] = mapped_column(index=True)
 
 
