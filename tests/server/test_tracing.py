@@ -1,5 +1,6 @@
 """Spans of requests and of the calls that they bring; off unless asked for."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -120,3 +121,28 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert not make_tracing({ENDPOINT: "http://127.0.0.1:9"}).is_on
     assert "plait[tracing]" in caplog.text
+
+
+def test_a_sample_is_a_span_under_the_request_that_brought_it(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
+    async def work() -> None:
+        with tracing.sample({"tenant": "ana"}) as span:
+            await asyncio.sleep(0)
+            tracing.end_sample(span, {"num_sampled_tokens": 4})
+
+    async def serve() -> None:
+        with tracing.request("POST", {}):
+            task = asyncio.create_task(work())
+        await task
+
+    asyncio.run(serve())
+    request, sample = exporter.get_finished_spans()
+    assert sample.name == "sample"
+    assert sample.parent is not None
+    assert sample.parent.span_id == request.get_span_context().span_id
+    assert dict(sample.attributes or {}) == {"plait.tenant": "ana", "plait.num_sampled_tokens": 4}
+
+
+def test_samples_are_not_traced_while_it_is_off() -> None:
+    with Tracing().sample({}) as span:
+        assert span is None
+    Tracing().end_sample(span, {"num_sampled_tokens": 4})

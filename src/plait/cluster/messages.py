@@ -29,6 +29,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     micro_batch_tokens: int
     checkpoint_layers: bool
     num_tasks: int
+    lend_threads: bool = True
+    """Not for the worker: whether its threads are lent, or others' to it."""
 
 
 class SubmitChunks(msgspec.Struct, frozen=True, tag="submit"):
@@ -72,6 +74,13 @@ class CloseTask(msgspec.Struct, frozen=True, tag="close_task"):
     task: str
 
 
+class SetTenantWeight(msgspec.Struct, frozen=True, tag="set_tenant_weight"):
+    """A tenant's share of the trainer, against others that wait too; 1 unless it is set. Forgotten when the worker is lost."""
+
+    tenant: str
+    weight: float
+
+
 class SetThreads(msgspec.Struct, frozen=True, tag="set_threads"):
     threads: int
 
@@ -86,6 +95,7 @@ ToWorker = (
     | Update
     | CloseTask
     | ModelMessage
+    | SetTenantWeight
     | SetThreads
 )
 

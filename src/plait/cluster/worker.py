@@ -24,6 +24,7 @@ from plait.cluster.messages import (
     OpenTask,
     Ready,
     ReleaseCaches,
+    SetTenantWeight,
     SetThreads,
     StartFailed,
     SubmitChunks,
@@ -104,6 +105,8 @@ class Worker:
                 self._send_all(self.train.handle(message))
             case _ if isinstance(message, ModelMessage) and self.models is not None:
                 self._send_all(self.models.handle(message))
+            case SetTenantWeight(tenant, weight):
+                self.jobs.set_weight(tenant, weight)
             case SetThreads(threads):
                 torch.set_num_threads(threads)
             case _:

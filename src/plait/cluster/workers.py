@@ -129,6 +129,8 @@ class Workers:
 
     def lend_threads(self, trainer_is_idle: bool) -> None:
         """An idle trainer's threads decode meanwhile. Only where each has a process of its own."""
+        if not all(c.lend_threads for c in self.configurations):
+            return
         own, others = self._threads(ROLLOUT), self._threads(TRAIN)
         if len(self.configurations) > 1:
             self._send(ROLLOUT, SetThreads(min(own + others, max(own, os.cpu_count() or 1)) if trainer_is_idle else own))
@@ -176,5 +178,5 @@ def _configure(
         max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows, slot_tokens=engine.slot_tokens,
         pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
-        num_tasks=num_tasks,
+        num_tasks=num_tasks, lend_threads=settings.workers.lend_threads,
     )  # fmt: skip

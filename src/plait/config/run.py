@@ -23,9 +23,11 @@ class WorkerSettings(Settings):
     layout: Literal["split", "shared"] = "split"
     """"split": rollout and training in a process each; "shared": one process does both."""
     rollout_threads: Annotated[int, Field(ge=1)] = 1
-    """Of the rollout process. While the trainer is idle, its threads are added."""
+    """Of the rollout process. While the trainer is idle, its threads are added, unless `lend_threads` is off."""
     train_threads: Annotated[int, Field(ge=1)] = 1
     """Of the training process. Together with rollout_threads not more than there are cores."""
+    lend_threads: bool = True
+    """An idle trainer's threads decode meanwhile."""
     environment_processes: Annotated[int, Field(ge=1)] = 2
     """Processes that run environments and rewards, shared by all tasks."""
     max_restarts: Annotated[int, Field(ge=0)] = 3

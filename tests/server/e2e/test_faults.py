@@ -16,6 +16,7 @@ FAULTS.md
 P04 test_a_prompts_cache_is_no_other_tenants (kv dtype and base digest: tests/kv/test_keys.py)
 P07 test_more_models_than_the_trainer_holds
 P12 test_a_repeated_call_runs_once, test_another_payload_under_a_known_seq_id_is_refused
+    test_another_payload_under_a_known_samples_seq_id_is_refused
 P14 test_calls_run_in_order_however_they_arrive, test_a_missing_call_holds_back_what_follows
 P16 test_restart.py
 P19 test_every_loss_differs, test_unknown_losses_and_settings_are_refused
@@ -30,6 +31,7 @@ import concurrent.futures
 import math
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -258,6 +260,40 @@ def test_another_payload_under_a_known_seq_id_is_refused(server: Any) -> None:
     assert "seq_id 1" in content["detail"]
     assert wire.forward_backward(model_id, 1)[0] == 422
     assert wire.optim_step(model_id, 2)[0] == 200
+
+
+def test_another_payload_under_a_known_samples_seq_id_is_refused(server: Any) -> None:
+    """While it runs and after; the same one gets the first future."""
+    wire = Wire(server)
+    sampler_id = wire.sampler()
+    first = wire.sample(sampler_id, seq_id=7, max_tokens=50)
+    assert first[0] == 200
+    assert wire.sample(sampler_id, seq_id=7, max_tokens=50) == first
+    status, content = wire.sample(sampler_id, seq_id=7, max_tokens=51)
+    assert status == 422
+    assert "another payload" in content["detail"]
+    assert wire.result(first[1]["request_id"])
+    assert wire.sample(sampler_id, seq_id=7, max_tokens=51)[0] == 422
+    assert wire.sample(sampler_id, seq_id=7, max_tokens=50) == first
+
+
+@pytest.mark.parametrize("says_how_much", [True, False])
+def test_a_strangers_large_body_is_not_read(server: Any, says_how_much: bool) -> None:
+    """The answer comes while nearly all is still to be sent."""
+    address = server.url.removeprefix("http://").split(":")
+    for key in ("", "X-API-Key: tml-nobody\r\n"):
+        with socket.create_connection((address[0], int(address[1])), timeout=20) as line:
+            size = "content-length: 200000000" if says_how_much else "transfer-encoding: chunked"
+            line.sendall(f"POST /api/v1/asample HTTP/1.1\r\nhost: x\r\n{key}{size}\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: line.recv(4096), b""))  # Up to the end: the connection is closed.
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert b"key" in answer
+
+
+def test_with_a_key_a_large_body_is_read(server: Any) -> None:
+    with server.http() as http:
+        assert http.post("/asample", json={"filling": "x" * 100_000}).status_code == 422
+        assert http.post("/asample", content=iter([b"{", b"}"])).status_code == 422
 
 
 def test_calls_run_in_order_however_they_arrive(server: Any) -> None:
