@@ -12,6 +12,7 @@ from plait.server.database import checkpoints, samplers
 from plait.server.database.database import Database
 from plait.server.database.tables import Checkpoint
 from plait.server.errors import NotFound
+from plait.server.folders import DataFolders
 from plait.server.tinker_path import TinkerPath, parse_tinker_path
 
 
@@ -51,6 +52,13 @@ class CheckpointStore:
         folders = await self.database.run(lambda session: samplers.delete_snapshots(session, session_ids))
         for folder in folders:
             await self.remove_folder(folder)
+
+    async def remove_orphans(self, folders: DataFolders) -> None:
+        """What a killed server left: folders that no row names. Only while no call runs, as a save's row comes after its folder."""
+        used = await self.database.run(lambda session: checkpoints.all_folders(session) | samplers.folders_in_use(session))
+        for folder in await asyncio.to_thread(folders.of_checkpoints):
+            if str(folder) not in used:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def remove_folder(self, folder: str) -> None:
         """Unless a sampler reads it."""

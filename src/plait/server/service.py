@@ -174,6 +174,7 @@ class Service:
             self.apply_tenant(tenant.tenant_id, tenant.weight, tenant.quotas)
         ready = await self.backend.start()
         await self.sessions.resume()
+        await self.checkpoints.remove_orphans(self.folders)
         await self.models.resume()
         await self.managed.start(ready)
         self._sweeper = asyncio.create_task(self._sweep())
