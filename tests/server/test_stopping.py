@@ -13,11 +13,9 @@ import httpx
 import tinker
 
 from plait.config.load_server import PREFIX
+from tests.server.e2e.data import datum
 
-DATUM = tinker.Datum(
-    model_input=tinker.ModelInput.from_ints(list(range(1, 201))),
-    loss_fn_inputs={"target_tokens": list(range(2, 202)), "weights": [1.0] * 200},
-)
+DATUM = datum(range(1, 201), target_tokens=range(2, 202), weights=[1.0] * 200)
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
