@@ -5,6 +5,7 @@ is told again, nothing runs twice (versions, weights and moments are the same bi
 file is left that nothing lists.
 """
 
+import asyncio
 import json
 import os
 import subprocess
@@ -14,7 +15,17 @@ from typing import Any
 
 import pytest
 
+from plait.server.checkpoints import CheckpointStore
+from plait.server.database.calls import add_call
+from plait.server.database.checkpoints import add_checkpoint
+from plait.server.database.database import Database
+from plait.server.folders import DataFolders
+from tests.server.database.rows import fill, make_call, make_checkpoint
+
+pytestmark = pytest.mark.timeout(900)
 NUM_PROCESSES = 2
+LIMIT_S = 800.0
+"""Half a minute where nothing else runs."""
 OPTIM_STEPS = {f"s:train:0:call:{seq_id}" for seq_id in (3, 7, 11)}
 Lives = dict[int, list[dict[str, Any]]]
 
@@ -25,7 +36,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Lives:
     helpers = [_start(tmp_path_factory.mktemp("crash"), number + 1) for number in range(NUM_PROCESSES)]
     found: Lives = {}
     for helper in helpers:
-        output, errors = helper.communicate(timeout=200)
+        output, errors = helper.communicate(timeout=LIMIT_S)
         assert helper.returncode == 0, errors
         found |= {line["point"]: line["lives"] for line in map(json.loads, output.splitlines())}
     return found
@@ -68,3 +79,28 @@ def test_results_that_were_told_stand(broken: Lives, undisturbed: dict[str, Any]
         assert not differ & set(first["results"]), point
         assert len(differ) <= 1, (point, differ)
         assert differ <= OPTIM_STEPS, (point, differ)
+
+
+def test_only_what_the_database_knows_to_be_replaced_is_removed(tmp_path: Path) -> None:
+    """Nothing of a save that is under way, of a copy, of a place that a row names, or of calls that this database never saw."""
+    folders = DataFolders(tmp_path)
+
+    def place(model_id: str, name: str) -> Path:
+        folder = folders.checkpoint("ann", model_id, "weights", name)
+        folder.mkdir(parents=True)
+        return folder
+
+    removed = [place("s:train:0", "state@3"), place("s:train:0", ".tmp-state@4")]
+    kept = [place("s:train:0", name) for name in ("state@4", "state@5", "state@9", "copy@0a1b", "state@7")]
+    kept.append(place("t:train:0", "state@3"))
+    database = Database.open(f"sqlite:///{tmp_path}/plait.db")
+    database.submit(fill).result(60)
+    for seq_id, state in ((3, "done"), (4, "done"), (5, "pending"), (7, "done")):
+        database.submit(add_call, make_call(seq_id, state=state)).result(60)
+    elsewhere = "/moved/since/tenants/ann/models/s:train:0/weights"
+    for name, seq_id in (("a", 4), ("b", 7)):
+        database.submit(add_checkpoint, make_checkpoint(name, folder=f"{elsewhere}/state@{seq_id}")).result(60)
+    asyncio.run(CheckpointStore(database).remove_orphans(folders))
+    database.stop()
+    assert [folder for folder in removed if folder.exists()] == []
+    assert [folder for folder in kept if not folder.exists()] == []

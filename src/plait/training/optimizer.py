@@ -48,10 +48,10 @@ class AdapterOptimizer:
     @torch.no_grad()
     def _apply(self, gradients_P: list[Tensor], settings: OptimizerSettings, learning_rate: float) -> None:
         """One update per tensor in a fixed order: bits do not depend on how a fused kernel would cut the list."""
-        moments = [[self._state[f"{moment}.{name}"] for name in self._parameters] for moment in MOMENTS]
+        means, squares = ([self._state[f"{moment}.{name}"] for name in self._parameters] for moment in MOMENTS)
         steps = [self._state[STEP].to(torch.float32, copy=True) for _ in self._parameters]
         adamw(
-            list(self._parameters.values()), gradients_P, *moments, [], steps, foreach=False, fused=False, amsgrad=False,
+            list(self._parameters.values()), gradients_P, means, squares, [], steps, foreach=False, fused=False, amsgrad=False,
             beta1=settings.beta1, beta2=settings.beta2, lr=learning_rate, weight_decay=settings.weight_decay,
             eps=settings.epsilon, maximize=False,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 One line of JSON for each point. Each life is a child of its own, forked before there is any thread.
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -68,7 +69,7 @@ def main(folder: Path, first: int, stride: int) -> None:
     """Until a life passes all points."""
     torch.set_num_threads(1)
     decoder()
-    torch.optim.AdamW([torch.zeros(1)])  # What it imports at its first use, each life would import again.
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")  # Else each life would import it, in its first backward pass.
     template = folder / "template"
     template.mkdir()
     if failed := _forked(lambda tell: script.prepare(template))[0]:
