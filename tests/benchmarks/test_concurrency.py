@@ -1,4 +1,3 @@
-
 import pytest
 
 from benchmarks.concurrency import ADAPTIVE, headlines_of, row_of, run_once
