@@ -59,6 +59,7 @@ bench: setup ## Run every benchmark in its quick form
 	$(BIN)/python -m benchmarks.train_step --quick
 	$(BIN)/python -m benchmarks.marlaas --quick
 	$(BIN)/python -m benchmarks.service --quick
+	$(BIN)/python -m benchmarks.concurrency --quick
 
 bench-peers: setup ## Install the systems to compare with, each in an environment of its own
 	bash benchmarks/peers/install.sh

@@ -58,7 +58,9 @@ def test_a_request_is_a_span_under_its_caller(client: TestClient, exporter: InMe
     assert span.attributes is not None
     assert span.attributes["http.response.status_code"] == 200
     assert span.attributes["plait.model_id"] == "m"
-    assert f"{span.get_span_context().trace_id:032x}" == trace_id
+    context = span.get_span_context()
+    assert context is not None
+    assert f"{context.trace_id:032x}" == trace_id
 
 
 def test_a_call_is_a_span_under_the_request_that_brought_it(
@@ -70,7 +72,9 @@ def test_a_call_is_a_span_under_the_request_that_brought_it(
     request, call = exporter.get_finished_spans()
     assert call.name == "call optim_step"
     assert call.parent is not None
-    assert call.parent.span_id == request.get_span_context().span_id
+    context = request.get_span_context()
+    assert context is not None
+    assert call.parent.span_id == context.span_id
     assert dict(call.attributes or {}) == {"plait.model_id": "m", "plait.seq_id": 1}
 
 

@@ -171,6 +171,7 @@ class Service:
         self.trainer.send_weights()
         await self.sessions.resume()
         await self.certifier.resume()
+        await self.checkpoints.remove_orphans(self.folders)
         await self.models.resume()
         await self.managed.start(ready)
         self._sweeper = asyncio.create_task(self._sweep())

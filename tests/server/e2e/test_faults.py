@@ -18,12 +18,12 @@ P07 test_more_models_than_the_trainer_holds
 P12 test_a_repeated_call_runs_once, test_another_payload_under_a_known_seq_id_is_refused
     test_another_payload_under_a_known_samples_seq_id_is_refused
 P14 test_calls_run_in_order_however_they_arrive, test_a_missing_call_holds_back_what_follows
-P16 test_restart.py
+P16 test_restart.py; tests/server/test_crash_points.py
 P19 test_every_loss_differs, test_unknown_losses_and_settings_are_refused
 P20 test_training_client: test_ragged_data_come_back_as_they_went
 P23 test_both_kinds_of_checkpoints_under_one_name
 P32 test_a_checkpoint_with_a_flipped_bit_is_refused
-P62 test_the_first_error_is_shown, test_servers_start_side_by_side
+P62 test_the_first_error_is_shown, test_servers_start_side_by_side; tests/server/database/test_two_servers.py
 P70 test_defaults_are_safe, test_names_do_not_leave_the_data_folder, and test_tenants.py
 """
 
@@ -47,7 +47,7 @@ import tinker
 from tinker import types
 from tinker.proto import tinker_public_pb2 as public
 
-from tests.server.e2e.data import ADAM, PROMPT, logprobs_of, loss, sampled, step, supervised, training_client
+from tests.server.e2e.data import ADAM, PROMPT, datum, logprobs_of, loss, sampled, step, supervised, training_client
 from tests.server.e2e.wire import Wire, metrics
 from tests.server.server_process import ALIAS, ServerProcess, running_server
 
@@ -81,11 +81,8 @@ def test_default_bounds_of_cispo(server: Any) -> None:
     client = training_client(server.client_for())
     logprob = float(logprobs_of(client.forward([supervised(1)], "cross_entropy").result())[0][0])
     for ratio, counts in ((3.0, 3.0), (8.0, 4.0), (0.05, 0.05)):
-        datum = types.Datum(
-            model_input=types.ModelInput.from_ints([8]),
-            loss_fn_inputs={"target_tokens": [15], "logprobs": [logprob - math.log(ratio)], "advantages": [1.0]},
-        )
-        output = client.forward([datum], "cispo").result()
+        one = datum([8], target_tokens=[15], logprobs=[logprob - math.log(ratio)], advantages=[1.0])
+        output = client.forward([one], "cispo").result()
         assert output.metrics["loss:sum"] == pytest.approx(-counts * logprob, rel=1e-3)
 
 
@@ -93,7 +90,7 @@ def test_failed_work_is_told_within_a_second(server: Any) -> None:
     """P15: of each kind of call; the answer is 200 with error and category, which the SDK does not try again."""
     wire = Wire(server)
     unknown = "tinker://nobody:train:0/weights/none"
-    bad = types.Datum(model_input=types.ModelInput.from_ints([5]), loss_fn_inputs={"target_tokens": [999], "weights": [1.0]})
+    bad = datum([5], target_tokens=[999], weights=[1.0])
     failing = [
         lambda model: wire.forward_backward(model, 1, bad),
         lambda model: wire.post("load_weights", model_id=model, seq_id=1, path=unknown, optimizer=True),
@@ -310,7 +307,7 @@ def test_calls_run_in_order_however_they_arrive(server: Any) -> None:
             else wire.optim_step(model_id, seq_id)
         )
         assert sent[0] == 200, sent
-        return sent[1]  # type: ignore[no-any-return]
+        return sent[1]
 
     for seq_id in range(1, 6):
         wire.result(send(serial, seq_id)["request_id"])
@@ -345,11 +342,11 @@ def test_every_loss_differs(server: Any) -> None:
     advantages = [1.0, -0.5, 2.0]
     inputs = {"logprobs": (known - np.log([1.1, 3.0, 6.0])).tolist(), "advantages": advantages, "weights": advantages}
     targets = {"target_tokens": probe.loss_fn_inputs["target_tokens"]}
-    datum = types.Datum(model_input=probe.model_input, loss_fn_inputs=targets | inputs)
+    off_policy = types.Datum(model_input=probe.model_input, loss_fn_inputs=targets | inputs)
     configs: dict[str, dict[str, Any]] = {"stable_reinforce": {"kl_coeff": 0.5}}
     for name in ("cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo", "stable_reinforce"):
         model_id = wire.model()
-        status, made = wire.forward_backward(model_id, 1, datum, loss_fn=name, config=configs.get(name))
+        status, made = wire.forward_backward(model_id, 1, off_policy, loss_fn=name, config=configs.get(name))
         assert status == 200, made
         assert "loss:sum" in metrics(wire.result(made["request_id"]))
         norms[name] = round(wire.result(wire.optim_step(model_id, 2)[1]["request_id"])["metrics"]["grad_norm"], 5)

@@ -10,7 +10,7 @@ from tinker import types
 from tests.server.e2e.data import ADAM, PROMPT, reinforced, sampled, supervised, training_client, with_spans
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-STRICT = {"user_metadata": {"policy": "strict"}}
+STRICT: dict[str, Any] = {"user_metadata": {"policy": "strict"}}
 IDS = PROMPT.to_ints()
 
 

@@ -22,6 +22,10 @@ def add_checkpoint(session: Session, checkpoint: Checkpoint) -> Checkpoint:
     return add(session, checkpoint)
 
 
+def all_folders(session: Session) -> set[str]:
+    return set(session.scalars(select(Checkpoint.folder)))
+
+
 def replace_checkpoint(session: Session, checkpoint: Checkpoint) -> Checkpoint | None:
     """Store it under its path; the one that was there, whose files nobody needs now. AlreadyThere if that is another tenant's."""
     old = session.get(Checkpoint, checkpoint.tinker_path)
