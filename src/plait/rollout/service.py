@@ -40,7 +40,7 @@ class EngineLink(Protocol):
 
 
 class RolloutService:
-    """`max_rows` is asked how many chunks an engine may have whenever there may be room; call `pump` when it has risen otherwise."""
+    """`max_rows` is asked how many chunks an engine may have whenever there may be room; call `pump` when it has risen."""
 
     def __init__(self, chunk_tokens: int, max_rows: Callable[[str], int], scheduler: Scheduler | None = None) -> None:
         self._max_rows = max_rows
