@@ -28,7 +28,7 @@ from plait.rollout.scheduler import Placement, misfit, placement_tokens
 class SchedulerLimits(msgspec.Struct, frozen=True):
     turn_chunks: int = 1
     """Chunks (whole budgets) a queue has in a row before another's turn; tenants likewise."""
-    max_bypasses: int = 64
+    max_bypasses: int = 2
     """Chunks placed past a request that is next and does not fit, before an engine drains for it."""
     num_looks: int = 8
     """Requests looked at, in order, for one that fits; after them the smallest of all."""
