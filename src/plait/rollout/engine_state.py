@@ -6,8 +6,8 @@ import msgspec
 class EngineState(msgspec.Struct, frozen=True):
     """`reserved_tokens` is the sum of the footprints of the `num_rows` chunks that run.
 
-    An engine that is being replaced is passed as full (`num_rows` = `max_rows`): then nobody is told that they fit nowhere who would
-    have fitted there.
+    An engine that is being replaced is passed as full (`num_rows` = `max_rows`): then no request that will fit there is told
+    that it fits nowhere.
     """
 
     name: str
