@@ -15,9 +15,9 @@ from plait.cluster.model_messages import PromptScored
 from plait.cluster.prompt_scoring import PromptScoring
 from plait.cluster.workers import ComputeSettings, WorkerEngine, Workers, configurations
 from plait.observe.events import EngineSample
-from plait.rollout.buffer import RequestBuffer
-from plait.rollout.buffer_scheduler import BufferScheduler
+from plait.rollout.buffer import TURNS
 from plait.rollout.concurrency import ConcurrencyController
+from plait.rollout.context_scheduler import ContextScheduler, SchedulerLimits
 from plait.rollout.scheduler import Scheduler
 from plait.rollout.service import RolloutService
 from plait.types.errors import WorkerFailure
@@ -138,6 +138,8 @@ class RolloutDeployment:
         self.scoring.fail_all(error)
 
 
-def make_scheduler(settings: ComputeSettings) -> Scheduler:
-    """For a run of its own, where nobody has a weight."""
-    return BufferScheduler(RequestBuffer.for_rows(settings.workers.rollout_engines * settings.engine.max_rows))
+def make_scheduler(settings: ComputeSettings) -> ContextScheduler:
+    """As `engine.scheduling` says, with turns such that `TURNS` queues share the rows when all have more work than fits."""
+    num_rows = settings.workers.rollout_engines * settings.engine.max_rows
+    uses_context = settings.engine.scheduling == "context"
+    return ContextScheduler(limits=SchedulerLimits(turn_chunks=max(1, num_rows // TURNS), uses_context=uses_context))

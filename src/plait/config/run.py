@@ -47,7 +47,7 @@ class EngineSettings(Settings):
     """Cache in main memory that all engines of this machine read: what an engine's own had to give up. 0: none."""
     disk_tokens: Annotated[int, Field(ge=0)] = 0
     """The same on disk, below it. 0: none."""
-    scheduling: Literal["context", "fifo"] = "fifo"
+    scheduling: Literal["context", "fifo"] = "context"
     """Whose chunk goes next, and where: "context" by expected lengths and by what is cached where, "fifo" by arrival."""
     drafting: Literal["auto", "off"] = "off"
     """"auto": tokens that siblings drew are tried several at once, where that pays. Which tokens are drawn stays the same."""

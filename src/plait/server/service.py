@@ -7,15 +7,13 @@ import time
 from collections.abc import Sequence
 
 from plait.cluster.messages import Ready
+from plait.cluster.rollout_deployment import make_scheduler
 from plait.config.server import ServerSettings
 from plait.models.catalogue import find
 from plait.models.hf_config import read_config
 from plait.models.tokenizer import Tokenizer
-from plait.operations.fair_share import FairShareBuffer
 from plait.operations.futures import FutureLimits
 from plait.operations.quotas import REMEDY, Quota, QuotaLimits, Quotas
-from plait.rollout.buffer import TURNS
-from plait.rollout.buffer_scheduler import BufferScheduler
 from plait.server.administration import Administration
 from plait.server.audit import Audit
 from plait.server.backend import Backend
@@ -88,12 +86,9 @@ class Service:
 
         self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
         self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
-        self.fair_share = FairShareBuffer(
-            max(1, settings.workers.rollout_engines * settings.engine.max_rows // TURNS),
-            cost_of=lambda r: float(r.chunk_budget(settings.engine.chunk_tokens)),
-        )
-        scheduler = ObservedScheduler(self.metrics, BufferScheduler(self.fair_share))
-        self.backend = Backend(settings, str(self.model_path), scheduler, self.fail)
+        self.scheduler = make_scheduler(settings)
+        observed = ObservedScheduler(self.metrics, self.scheduler)
+        self.backend = Backend(settings, str(self.model_path), observed, self.fail)
         self.futures = Futures(
             FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
         )
@@ -205,7 +200,7 @@ class Service:
         return self.models.num_waiting + self.sampling.num_samples
 
     def apply_tenant(self, tenant_id: str, weight: float, quotas: dict[str, int] | None) -> None:
-        self.fair_share.set_weight(tenant_id, weight)
+        self.scheduler.set_weight(tenant_id, weight)
         limits = self.quotas.default if quotas is None else QuotaLimits(**quotas)
         self.quotas.set_limits(tenant_id, limits, time.monotonic())
 
