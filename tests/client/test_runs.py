@@ -118,11 +118,12 @@ def test_old_records_are_thinned(tmp_path: Path) -> None:
     assert list_steps(directory.steps_folder("a")) == [0, 3, 6, 7]
 
 
-@pytest.mark.parametrize("worker", ["rollout", "train"])
-def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, worker: str) -> None:
+@pytest.mark.parametrize(("worker", "num_engines"), [("rollout", 1), ("train", 1), ("rollout-1", 2)])
+def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, worker: str, num_engines: int) -> None:
     tasks = (tiny_task("a", steps=4), tiny_task("b", steps=4))
     unbroken = run_all(tmp_path / "unbroken", tiny_settings(tmp_path, *tasks))
-    directory = new_run(tmp_path / "broken", settings := tiny_settings(tmp_path, *tasks))
+    workers = {"environment_processes": 1, "rollout_engines": num_engines}
+    directory = new_run(tmp_path / "broken", settings := tiny_settings(tmp_path, *tasks, workers=workers))
     drivers: list[RunDriver] = []
     killed: list[int] = []
 

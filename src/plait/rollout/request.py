@@ -27,14 +27,18 @@ class GenerationRequest:
     """Tokens of the context that the first chunk found in the cache."""
     chunk_id: str = ""
     """What the latest chunk is called at the engine; empty: like the request."""
+    engine: str = ""
+    """Name of the engine that has the running chunk, or had the latest one and its cache; empty: none has."""
     cache_handle: str = ""
-    """The engine's stored cache of the context and the tokens so far; empty: none."""
+    """The stored cache of the context and the tokens so far; empty: none."""
     kept_handle: str = ""
     """The cache of the finished generation, if `keep_cache` asked for it; whoever asked releases it."""
     on_chunk: Callable[[ChunkResult], None] | None = None
     """Told of each chunk once its tokens are taken in. Must not raise: it is called from the handler of the engine's results."""
     max_chunk_tokens: int | None = None
     """Cut it finer than others, for whoever reads along."""
+    group: str = ""
+    """Siblings share it: same prompt, same policy version, other seeds. Empty: it has none."""
 
     def chunk_budget(self, chunk_tokens: int) -> int:
         """Most tokens of the next chunk, where chunks have `chunk_tokens` in general."""
@@ -52,6 +56,7 @@ class GenerationRequest:
             adapter=self.adapter,
             generated_tokens=len(self.tokens),
             keep_cache=self.keep_cache,
+            group=self.group,
         )
 
     def problem_with(self, result: ChunkResult) -> str:

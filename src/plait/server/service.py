@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 
 from plait.cluster.messages import Ready
+from plait.cluster.rollout_deployment import make_scheduler
 from plait.config.server import ServerSettings
 from plait.models.catalogue import find
 from plait.models.hf_config import read_config
 from plait.models.tokenizer import Tokenizer
 from plait.operations.futures import FutureLimits
 from plait.operations.quotas import REMEDY, Quota, QuotaLimits, Quotas
-from plait.rollout.buffer import TURNS
 from plait.server.administration import Administration
 from plait.server.audit import Audit
 from plait.server.backend import Backend
@@ -29,6 +29,7 @@ from plait.server.database import tenants
 from plait.server.database.calls import drop_results
 from plait.server.database.database import Database
 from plait.server.database.models import sessions_of_live_models
+from plait.server.engine_gauges import EngineGauges
 from plait.server.errors import ServiceError
 from plait.server.external_files import ExternalFiles
 from plait.server.folders import DataFolders
@@ -39,7 +40,7 @@ from plait.server.managed.runs import ManagedRuns
 from plait.server.metrics import Metrics
 from plait.server.model_registry import ModelRegistry
 from plait.server.model_runner import ModelRunner
-from plait.server.observed import ObservedBuffer, ObservedHandler, ObservedSampling
+from plait.server.observed import ObservedHandler, ObservedSampling, ObservedScheduler
 from plait.server.openai.endpoint import OpenAIEndpoint
 from plait.server.openai.models import ModelNames
 from plait.server.principal import Authenticator
@@ -86,12 +87,9 @@ class Service:
 
         self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
         self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
-        self.buffer = ObservedBuffer(
-            self.metrics,
-            max(1, settings.engine.max_rows // TURNS),
-            cost_of=lambda r: float(r.chunk_budget(settings.engine.chunk_tokens)),
-        )
-        self.backend = Backend(settings, str(self.model_path), self.buffer, self.fail)
+        self.scheduler = make_scheduler(settings)
+        observed = ObservedScheduler(self.metrics, self.scheduler)
+        self.backend = Backend(settings, str(self.model_path), observed, self.fail)
         self.futures = Futures(
             FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
         )
@@ -135,6 +133,7 @@ class Service:
 
         self.metrics.listen(self.backend)
         self.metrics.registry.register(ServiceGauges(self))
+        self.metrics.registry.register(EngineGauges(lambda: self.backend.deployment.engine_samples))
 
     # ---- what must hold before a call is taken in
 
@@ -201,7 +200,7 @@ class Service:
         return self.models.num_waiting + self.sampling.num_samples
 
     def apply_tenant(self, tenant_id: str, weight: float, quotas: dict[str, int] | None) -> None:
-        self.buffer.set_weight(tenant_id, weight)
+        self.scheduler.set_weight(tenant_id, weight)
         self.trainer.set_weight(tenant_id, weight)
         limits = self.quotas.default if quotas is None else QuotaLimits(**quotas)
         self.quotas.set_limits(tenant_id, limits, time.monotonic())

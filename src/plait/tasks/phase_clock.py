@@ -10,6 +10,8 @@ While any of its episodes generates, the task is in "rollout"; while all that ar
 from collections import defaultdict
 
 MIN_SPAN_S = 0.05
+TAIL_PART = 10
+"""The last tenth of a step's generations, at least one, is its tail."""
 
 ROLLOUT, ENVIRONMENT = "rollout", "environment"
 
@@ -20,6 +22,7 @@ class PhaseClock:
         self.num_in_environment = 0
         self.spans: list[tuple[str, float, float]] = []
         """(phase, start, end), in order."""
+        self._generation_ends_s: list[float] = []
         self._totals_s: dict[str, float] = defaultdict(float)
         self._phase = ""
         self._since_s = start_s
@@ -28,6 +31,7 @@ class PhaseClock:
         """So many more episodes (less, if negative) wait for tokens."""
         self.num_generating += change
         self._update(now_s)
+        self._generation_ends_s += [now_s] * -change
 
     def in_environment(self, change: int, now_s: float) -> None:
         """So many more episodes (less, if negative) are under way. One may count here while it generates."""
@@ -62,6 +66,13 @@ class PhaseClock:
             self._close(now_s)
         self._phase = ""
         return self.spans
+
+    @property
+    def tail_s(self) -> float | None:
+        """From the end of all generations but the tail to the end of the last; None before one has ended."""
+        ends_s = sorted(self._generation_ends_s)
+        num_others = len(ends_s) - max(1, len(ends_s) // TAIL_PART)
+        return ends_s[-1] - ends_s[max(0, num_others - 1)] if ends_s else None
 
     def total_s(self, phase: str) -> float:
         """Seconds spent in a phase, up to the latest change or `finish`."""

@@ -1,0 +1,64 @@
+"""Settings of rollout engines: what cannot be, and what they need."""
+
+from pathlib import Path
+
+import pytest
+
+from plait.config.explain import estimate_run
+from plait.config.load import parse_settings
+from plait.config.load_server import load_server_settings
+from plait.config.run import RunSettings
+from plait.types.errors import ConfigError
+from tests.config.test_explain import SMOLLM2
+
+TASK = "[[tasks]]\nname = 'add'\nenvironment = { kind = 'calculator' }\n"
+TOKEN_BYTES = 2 * 30 * 3 * 64 * 2
+
+
+def parse(head: str = "") -> RunSettings:
+    return parse_settings(head + "\n" + TASK, Path("/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ("workers = { layout = 'shared', rollout_engines = 2 }", "workers.rollout_engines = 2 needs processes of their own"),
+        (
+            "engine = { cache_tokens = 512 }",
+            "engine.cache_tokens = 512 cannot hold one sequence of model.max_context_tokens = 1024",
+        ),
+        ("engine = { cache_tokens = 65536 }", "engine.cache_tokens = 65536 has no effect above engine.slot_tokens = 32768"),
+        ("engine = { disk_tokens = 9 }", "engine.disk_tokens = 9 is reached through engine.host_tokens, which is 0"),
+        ("engine = { host_token = 9 }", "did you mean 'host_tokens'?"),
+        ("engine = { scheduling = 'contxt' }", 'did you mean "context"?'),
+        ("workers = { rollout_engine = 2 }", "did you mean 'rollout_engines'?"),
+    ],
+)
+def test_what_cannot_be_is_refused(head: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(head)
+    assert problem in caught.value.message
+
+
+def test_an_engines_capacity_is_its_slots_unless_it_is_given() -> None:
+    assert parse().engine.capacity_tokens == parse().engine.slot_tokens
+    assert parse("engine = { cache_tokens = 2048 }").engine.capacity_tokens == 2048
+
+
+def test_each_engine_has_a_model_and_a_cache_and_they_share_the_tiers() -> None:
+    text = "workers = { rollout_engines = 3 }\nengine = { host_tokens = 1000, disk_tokens = 5000 }"
+    one, three = estimate_run(parse(), SMOLLM2), estimate_run(parse(text), SMOLLM2)
+    memory_of_one = {need.name: need.size_bytes for need in one.memory}
+    memory_of_three = {need.name: need.size_bytes for need in three.memory}
+    assert memory_of_three["model"] == 2 * memory_of_one["model"]
+    assert memory_of_three["cache"] == 3 * memory_of_one["cache"]
+    assert memory_of_three["host cache"] == 1000 * TOKEN_BYTES
+    assert {need.name: need.size_bytes for need in three.disk}["disk cache"] == 5000 * TOKEN_BYTES
+    assert three.tasks[0].rollout_s == pytest.approx(one.tasks[0].rollout_s / 3)
+
+
+def test_a_server_checks_its_engines_too(tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("workers = { layout = 'shared', rollout_engines = 2 }\n")
+    with pytest.raises(ConfigError, match="rollout_engines = 2 needs processes of their own"):
+        load_server_settings(file, {})
