@@ -42,8 +42,10 @@ class _Tenant:
 class FairShareBuffer(RequestBuffer):
     """In place of a RequestBuffer. `cost_of` a chunk about to run is positive, in any unit."""
 
-    def __init__(self, turn_chunks: int = 1, cost_of: Callable[[GenerationRequest], float] = one_chunk) -> None:
-        super().__init__(turn_chunks)
+    def __init__(
+        self, turn_chunks: int = 1, cost_of: Callable[[GenerationRequest], float] = one_chunk, chunk_tokens: int = 1
+    ) -> None:
+        super().__init__(turn_chunks, chunk_tokens)
         self._cost_of = cost_of
         self._tenants: dict[str, _Tenant] = {}
         self._line: list[tuple[float, int, str]] = []
@@ -80,6 +82,11 @@ class FairShareBuffer(RequestBuffer):
         heapq.heappush(self._line, (tenant.start, self._num_lined_up, name))
         self._num_lined_up += 1
 
+    def peek(self) -> GenerationRequest | None:
+        """As in RequestBuffer: what `take` would give."""
+        name = self._next_tenant()
+        return None if name is None else self._requests[self._tenants[name].lane.peek()[1]]
+
     def take(self) -> GenerationRequest | None:
         """As in RequestBuffer: the next request to run a chunk of, or None."""
         name = self._next_tenant()
@@ -91,7 +98,7 @@ class FairShareBuffer(RequestBuffer):
         self._num_served += 1
         if not tenant.lane.turn_is_open or self._num_served == self.turn_chunks:
             self._end_tenant_turn(name)
-        self._running.add(request.request_id)
+        self._running[request.request_id] = ""
         return request
 
     def _next_tenant(self) -> str | None:
@@ -120,10 +127,8 @@ class FairShareBuffer(RequestBuffer):
         request = self._requests.get(request_id)
         if request is None:
             return False
-        was_running = request_id in self._running
-        if was_running:
-            self._running.remove(request_id)
-        else:
+        was_running = self._running.pop(request_id, None) is not None
+        if not was_running:
             self._tenants[request.policy.tenant].lane.discard(request.queue, self._places[request_id])
         self._forget(request_id)
         return was_running

@@ -20,10 +20,16 @@ class PlaceHeap:
         self._waiting.add(place)
         heapq.heappush(self._heap, place)
 
+    def first(self) -> Place:
+        """IndexError if there is none."""
+        while self._heap[0] not in self._waiting:
+            heapq.heappop(self._heap)
+        return self._heap[0]
+
     def pop(self) -> Place:
         """The first. IndexError if there is none."""
-        while (place := heapq.heappop(self._heap)) not in self._waiting:
-            pass
+        place = self.first()
+        heapq.heappop(self._heap)
         self._waiting.remove(place)
         return place
 

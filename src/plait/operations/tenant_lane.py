@@ -31,6 +31,10 @@ class TenantLane:
             self._queues[queue] = PlaceHeap()
         self._queues[queue].push(place)
 
+    def peek(self) -> Place:
+        """What `pop` would give. StopIteration if nothing waits."""
+        return next(iter(self._queues.values())).first()
+
     def pop(self) -> Place:
         """Whose turn it is. StopIteration if nothing waits."""
         queue = next(iter(self._queues))

@@ -1,16 +1,17 @@
-"""The request buffer: which waiting generation gets the next chunk. Pure: no clock, no input or output.
+"""The request buffer: a `Scheduler` that serves in order of arrival. Pure: no clock, no input or output.
 
 - Queues take turns of at most `turn_chunks`: while a queue waits, no other gets more than that. So no task's burst holds up
   another's; and rows that run together belong to few tasks, which costs the engine less than many adapters would.
 - Within a queue it is first come first served, from first chunk to last; so what has begun goes before what has not.
-- Every request added leaves exactly once: by `finish`, or by `remove`.
-- After `requeue_running`, lost chunks run again from what was returned before; sampling is a pure function, so nothing changes.
+- A chunk goes to the engine with the fewest rows of those it fits. While the next one fits nowhere, nothing behind it starts.
 """
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
+from plait.rollout.scheduler import Placement, misfit, placement_tokens
 
 _Place = tuple[int, str]
 """(number of arrival, request_id): a request's place in its queue, the same before and after each of its chunks."""
@@ -19,15 +20,16 @@ TURNS = 4
 
 
 class RequestBuffer:
-    def __init__(self, turn_chunks: int = 1) -> None:
-        self.turn_chunks = turn_chunks
+    def __init__(self, turn_chunks: int = 1, chunk_tokens: int = 1) -> None:
+        self.turn_chunks, self.chunk_tokens = turn_chunks, chunk_tokens
         self._turn: str | None = None
         """The queue whose turn has begun."""
         self._num_taken = 0
         """Chunks it has had in this turn."""
         self._requests: dict[str, GenerationRequest] = {}
         self._places: dict[str, _Place] = {}
-        self._running: set[str] = set()
+        self._running: dict[str, str] = {}
+        """request_id -> the engine's name."""
         self._queues: dict[str, list[_Place]] = {}
         """Waiting places in order, by queue; the queue whose turn it is comes first, and none is empty."""
         self._num_arrived = 0
@@ -60,8 +62,28 @@ class RequestBuffer:
     def _wait(self, request: GenerationRequest) -> None:
         insort(self._queues.setdefault(request.queue, []), self._places[request.request_id])
 
+    def place(self, engines: Sequence[EngineState]) -> Placement | None:
+        request = self.peek()
+        if request is None or not engines:
+            return None
+        budget = request.chunk_budget(self.chunk_tokens)
+        footprint = placement_tokens(request, budget)
+        problem = misfit(request, footprint, engines)
+        engine = min((e for e in engines if e.has_room(footprint)), key=lambda e: e.num_rows, default=None)
+        if engine is None and not problem:
+            return None
+        self.take()
+        name = "" if problem or engine is None else engine.name
+        self._running[request.request_id] = name
+        return Placement(request, name, budget, footprint, problem=problem)
+
+    def peek(self) -> GenerationRequest | None:
+        """What `take` would give."""
+        places = next(iter(self._queues.values()), None)
+        return self._requests[places[0][1]] if places else None
+
     def take(self) -> GenerationRequest | None:
-        """The next request to run a chunk of; it is running until `requeue`, `finish` or `remove`."""
+        """The next request to run a chunk of, wherever; it is running until `requeue`, `finish` or `remove`."""
         if not self._queues:
             return None
         name = next(iter(self._queues))
@@ -70,7 +92,7 @@ class RequestBuffer:
         self._count_turn(name)
         if not places or self._num_taken == self.turn_chunks:
             self._end_turn(name)
-        self._running.add(request.request_id)
+        self._running[request.request_id] = ""
         return request
 
     def _count_turn(self, name: str) -> None:
@@ -90,26 +112,25 @@ class RequestBuffer:
 
     def requeue(self, request_id: str) -> None:
         """The request's chunk ended at its budget."""
-        self._running.remove(request_id)
+        del self._running[request_id]
         self._wait(self._requests[request_id])
 
-    def requeue_running(self) -> None:
-        """The engine was lost with all chunks that ran."""
+    def requeue_running(self, engine: str | None = None) -> None:
+        """That engine was lost with all chunks that ran there; None: all were."""
         for request_id in list(self._requests):
-            if request_id in self._running:
+            if request_id in self._running and engine in (None, self._running[request_id]):
                 self.requeue(request_id)
 
     def finish(self, request_id: str) -> GenerationRequest:
         """The request's last chunk has ended."""
-        self._running.remove(request_id)
+        del self._running[request_id]
         return self._forget(request_id)
 
     def remove(self, request_id: str) -> bool:
         """Forget a request, if it is here; whether it was running."""
         if request_id not in self._requests:
             return False
-        if request_id in self._running:
-            self._running.remove(request_id)
+        if self._running.pop(request_id, None) is not None:
             self._forget(request_id)
             return True
         queue = self._requests[request_id].queue

@@ -35,6 +35,8 @@ class GenerationRequest:
     """Told of each chunk once its tokens are taken in. Must not raise: it is called from the handler of the engine's results."""
     max_chunk_tokens: int | None = None
     """Cut it finer than others, for whoever reads along."""
+    group: str = ""
+    """Siblings share it: same prompt, same policy version, other seeds. Empty: it has none."""
 
     def chunk_budget(self, chunk_tokens: int) -> int:
         """Most tokens of the next chunk, where chunks have `chunk_tokens` in general."""
@@ -52,6 +54,7 @@ class GenerationRequest:
             adapter=self.adapter,
             generated_tokens=len(self.tokens),
             keep_cache=self.keep_cache,
+            group=self.group,
         )
 
     def problem_with(self, result: ChunkResult) -> str:

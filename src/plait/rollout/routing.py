@@ -1,0 +1,71 @@
+"""On which engine a chunk runs: where its prefix is, within a bound on the load. Pure.
+
+After Seer (arXiv 2511.14617, section on the global pool): while the rows of the engines in question differ by at most `max_spread`,
+the one with the longest matching prefix, else the one with the fewest rows; where another has over `min_pull_tokens` more of the
+prefix, that is to be pulled. What engines hold is taken to be what ran there: the request's own last chunk, or a sibling's prompt.
+"""
+
+from collections.abc import Sequence
+
+from plait.rollout.engine_state import EngineState
+from plait.rollout.request import GenerationRequest
+
+GroupKey = tuple[str, str, str]
+"""(tenant, queue, group)."""
+
+MAX_SPREAD = 32
+MIN_PULL_TOKENS = 512
+
+
+class Router:
+    def __init__(self, max_spread: int = MAX_SPREAD, min_pull_tokens: int = MIN_PULL_TOKENS) -> None:
+        self.max_spread, self.min_pull_tokens = max_spread, min_pull_tokens
+        self._last: dict[str, tuple[str, int]] = {}
+        """request_id -> (engine of its latest chunk, its tokens there)."""
+        self._prompts: dict[GroupKey, dict[str, int]] = {}
+        """group -> {engine that has its prompt: tokens of it}."""
+
+    def choose(
+        self, request: GenerationRequest, group: GroupKey, candidates: Sequence[EngineState], engines: Sequence[EngineState]
+    ) -> tuple[str, str | None]:
+        """(one of the `candidates`, which have room; the one of all `engines` to pull from)."""
+        hits = self.hits(request, group)
+        rows = [engine.num_rows for engine in candidates]
+        follows = max(rows) - min(rows) <= self.max_spread
+        chosen = min(candidates, key=lambda e: (-hits.get(e.name, 0) if follows else 0, e.num_rows, -e.free_tokens))
+        best = max(engines, key=lambda e: hits.get(e.name, 0))
+        is_short = hits.get(best.name, 0) - hits.get(chosen.name, 0) > self.min_pull_tokens
+        return chosen.name, best.name if is_short else None
+
+    def hits(self, request: GenerationRequest, group: GroupKey) -> dict[str, int]:
+        """Engine -> tokens of the request's prefix it is taken to hold; others hold none."""
+        hits = dict(self._prompts.get(group, {})) if request.group else {}
+        if request.request_id in self._last:
+            engine, num_tokens = self._last[request.request_id]
+            hits[engine] = max(num_tokens, hits.get(engine, 0))
+        return hits
+
+    def started(self, request: GenerationRequest, group: GroupKey, engine: str) -> None:
+        """A chunk was placed: the engine comes to hold the prompt."""
+        prompt_tokens = len(request.context_tokens)
+        self._last[request.request_id] = (engine, prompt_tokens + len(request.tokens))
+        if request.group:
+            self._prompts.setdefault(group, {})[engine] = prompt_tokens
+
+    def ended(self, request: GenerationRequest) -> None:
+        """Its chunk ended at its budget: the engine holds what was drawn as well."""
+        if request.request_id in self._last:
+            self._last[request.request_id] = (self._last[request.request_id][0], len(request.context_tokens) + len(request.tokens))
+
+    def forget(self, request_id: str) -> None:
+        self._last.pop(request_id, None)
+
+    def forget_group(self, group: GroupKey) -> None:
+        self._prompts.pop(group, None)
+
+    def lose(self, engine: str | None) -> None:
+        """What it held is gone; None: what all held."""
+        self._last = {} if engine is None else {r: last for r, last in self._last.items() if last[0] != engine}
+        for group in list(self._prompts):
+            engines = self._prompts[group]
+            self._prompts[group] = {} if engine is None else {name: n for name, n in engines.items() if name != engine}
