@@ -18,7 +18,8 @@ import torch
 from plait.engine.adapters import AdapterStore
 from plait.engine.allocator import keep_freed_memory
 from plait.engine.batch import DecodeBatch
-from plait.engine.cache import BlockStorage, SlotCache
+from plait.engine.cache import SlotCache
+from plait.engine.kv_manager import KvManager
 from plait.engine.limits import EngineLimits
 from plait.engine.mixer import AdapterMixer, Owners
 from plait.engine.prefill import plan_prefill, prefill
@@ -26,14 +27,10 @@ from plait.engine.row import Row, failed
 from plait.engine.sampler import Sampler
 from plait.engine.stops import Decode, StopRule
 from plait.kv.keys import Key, root_key
-from plait.kv.pool import BlockPool
 from plait.models.decoder import Decoder
 from plait.types.chunks import Chunk, ChunkResult
 from plait.types.errors import PlaitError
 from plait.types.sampling import StopReason
-
-BLOCK_TOKENS = 16
-"""Tokens in a block of the pool."""
 
 PREFILL_TOKENS = 512
 """Most prompt tokens computed between two decode steps."""
@@ -58,8 +55,8 @@ class Engine:
         config, dtype, device = decoder.config, decoder.dtype, decoder.device
         keep_freed_memory()
         self.limits = EngineLimits(config.vocab_size, max_context_tokens, slot_tokens, decode is not None)
-        self.pool = BlockPool(max(1, pool_tokens // BLOCK_TOKENS), BLOCK_TOKENS)
-        self.storage = BlockStorage(config, self.pool.num_blocks, BLOCK_TOKENS, dtype, device)
+        self.kv = KvManager(config, pool_tokens, dtype, device)
+        self.pool = self.kv.pool
         self.slots = SlotCache(config, max_rows, slot_tokens, dtype, device)
         self.mixer = AdapterMixer(device)
         self.waiting: OrderedDict[str, Chunk] = OrderedDict()
@@ -82,6 +79,7 @@ class Engine:
             self._done.append(failed(chunk, problem))
         else:
             self.waiting[chunk.request_id] = chunk
+            self.kv.expect(self._root(chunk), chunk.context_tokens)
 
     def _problem(self, chunk: Chunk) -> str:
         if chunk.request_id in self.waiting or any(row.chunk.request_id == chunk.request_id for row in self.rows):
@@ -101,7 +99,7 @@ class Engine:
 
     def release(self, handle: str) -> None:
         """Free a stored cache that no later turn will use; fine if it is gone."""
-        self.pool.release(bytes.fromhex(handle))
+        self.kv.release(handle)
 
     @property
     def is_idle(self) -> bool:
@@ -153,13 +151,9 @@ class Engine:
         return root_key(self.base_digest, str(self.decoder.dtype), chunk.policy, digest)
 
     def _load(self, index: int) -> None:
-        """Copy what the pool has of a row's context; the last token is always left to compute."""
         row = self.rows[index]
         self.slots.clear(index)
-        match = self.pool.lookup(row.root, row.chunk.context_tokens[:-1])
-        self.storage.load(match.pieces, self.slots.row(index))
-        row.num_computed = row.cached_tokens = match.num_tokens
-        row.stored_end = match.end if row.chunk.generated_tokens else None
+        row.num_computed = row.cached_tokens = self.kv.load(row, self.slots.row(index))
 
     def _prefill(self) -> None:
         plan = plan_prefill(self.rows, PREFILL_TOKENS)
@@ -171,7 +165,7 @@ class Engine:
         for span in plan.spans:
             self.rows[span.row].num_computed = span.end
             if self.rows[span.row].is_ready:
-                self._store(span.row)
+                self.kv.store(self.rows[span.row], self.slots.row(span.row))
         for follower, leader in plan.followers:
             if self.rows[leader].is_ready:
                 self._follow(follower, leader)
@@ -214,19 +208,10 @@ class Engine:
             self._finish(index, reason)
 
     def _finish(self, index: int, reason: StopReason) -> None:
-        """Store the cache of a row that ends if it will be needed, and name it; free what its earlier chunks stored if not."""
         row = self.rows[index]
         is_needed = reason == StopReason.BUDGET or (row.chunk.keep_cache and reason != StopReason.CANCELLED)
-        end = self._store(index) if is_needed else None
-        if row.stored_end is not None and row.stored_end != end:
-            self.pool.release(row.stored_end, row.prompt_tokens)
-        self._end_row(index, row.result(reason, end.hex() if end else ""))
-
-    def _store(self, index: int) -> Key | None:
-        row = self.rows[index]
-        pieces, end = self.pool.store(row.root, row.tokens[: row.num_computed])
-        self.storage.save(pieces, self.slots.row(index))
-        return end
+        handle = self.kv.finish(row, self.slots.row(index), is_needed)
+        self._end_row(index, row.result(reason, handle))
 
     def _end_row(self, index: int, result: ChunkResult) -> None:
         """Give the result and close the gap with the last row."""
@@ -245,5 +230,4 @@ class Engine:
         """Raise AssertionError if something is held although nothing runs."""
         assert self.is_idle, "not idle"
         assert self.adapters.num_references == 0, "an adapter reference leaked"
-        assert self.pool.num_pinned == 0, "a block is still pinned"
-        self.pool.check_invariants()
+        self.kv.check_idle()
