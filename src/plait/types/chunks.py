@@ -24,6 +24,8 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
     generated_tokens: int = 0
     keep_cache: bool = False
     """Store the cache at the end also when the generation is finished, for a later turn."""
+    group: str = ""
+    """Generations of one prompt under one policy version share it. Empty: this one is alone."""
 
 
 class ChunkResult(msgspec.Struct, frozen=True, tag="chunk_result"):
