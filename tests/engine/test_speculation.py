@@ -69,9 +69,7 @@ def check_mix(tiny: Model, requests: list[Request], machine: Machine, kind: str,
 
 @given(request_lists(), MACHINES, st.lists(st.tuples(st.integers(0, 8), st.integers(0, 11)), max_size=6), st.integers(0, 99))
 @settings(max_examples=10, deadline=None, phases=PHASES)
-def test_cancelling_at_any_moment(
-    requests: list[Request], machine: Machine, cancels: list[tuple[int, int]], seed: int
-) -> None:
+def test_cancelling_at_any_moment(requests: list[Request], machine: Machine, cancels: list[tuple[int, int]], seed: int) -> None:
     tiny = model()
     driver = start(tiny, guess_of("half", tiny, requests, seed), machine)
     driver.submit(*requests)
