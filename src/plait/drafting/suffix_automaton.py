@@ -1,23 +1,22 @@
 """Counts of all short substrings of growing sequences, in one structure that takes one token at a time.
 
-A suffix automaton (Blumer et al. 1985; Crochemore 1986), generalised to several sequences. Its suffix links are the compressed suffix tree of the
-reversed text: a state is a set of substrings that occur at the same places, so one count serves them all, and the links from the state of a context
-lead through its shorter ends, each time to the next one that occurs in more places. Nothing is matched again as a sequence grows.
+A suffix automaton (Blumer et al. 1985; Crochemore 1986), generalised to several sequences. Its suffix links are the compressed
+suffix tree of the reversed text: a state is a set of substrings that occur at the same places, so one count serves them all, and
+the links from the state of a context lead through its shorter ends, each time to the next one that occurs in more places. Nothing
+is matched again as a sequence grows.
 
-- A sequence is known here by its *cursor*, the state of everything in its segment so far. A substring never runs from one sequence into another.
-- `count[state]` is exact for substrings of at most `depth` tokens. Longer ones may be counted short, because of the next rule.
-- Where a text repeats itself the chain of links grows with its length. At `MAX_CHAIN` links the cursor starts a new segment with the last `depth` tokens,
-  fed again without counting, so that a token costs a bounded time.
-- `best[state]` is the token that most often follows, of equal ones the smallest; -1 where nothing follows. So it depends on the text alone, not on the
-  order in which sequences came.
+- A sequence is known here by its *cursor*, the state of its text so far. A substring never runs from one sequence into another.
+- `count[state]` is exact for substrings of at most `depth` tokens. Longer ones may be counted short, because of segments.
+- Where a text repeats itself the chain of links grows with its length. The owner then begins a new *segment*: the last `depth`
+  tokens, fed again without counting, so that a token costs a bounded time.
+- `best[state]` is the token that most often follows, of equal ones the smallest; -1 where nothing follows. So it depends on the
+  text alone, not on the order in which sequences came.
 - Taking a sequence out lowers counts; its states remain until the owner builds anew.
 """
 
 from collections.abc import Sequence
 
 ROOT = 0
-MAX_CHAIN = 96
-"""Links walked for one token before a new segment begins."""
 
 
 class SuffixAutomaton:
@@ -38,7 +37,7 @@ class SuffixAutomaton:
         return len(self.link)
 
     def start(self, context: Sequence[int]) -> int:
-        """Return the cursor of a new segment that goes on from the last `depth` tokens of `context`, which are not counted again."""
+        """Return the cursor of a new segment that goes on from the last `depth` tokens of `context`; they are not counted."""
         cursor = ROOT
         for token in context[-self.depth :]:
             cursor = self._extend(cursor, token)

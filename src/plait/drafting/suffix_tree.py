@@ -1,11 +1,12 @@
 """One prompt group's suffix tree: counts of what followed what in its sequences, and drafts from them.
 
-- Sequences grow token by token in any interleaving. What the tree answers depends on the sequences alone, not on the order of messages.
+- Sequences grow token by token in any interleaving. What the tree answers depends on the sequences alone, not on their order.
 - A match and its draft lie within one sequence and are at most `depth` tokens long together.
-- At most `max_tokens` tokens are held: the sequences that have grown least recently go first; a single one that is longer loses its head.
-- Drafts as SuffixDecoding makes them (Oliaro et al., arXiv 2411.04975, section 3): each end of the context that occurs is tried, the path follows the
-  most frequent token, its probability is the share of the matched places that went on so, and the path with the largest sum of probabilities wins.
-  Ends that occur at the same places give the same path, so only the longest of them is tried; and at most `MAX_MATCHES` different ones, longest first.
+- At most `max_tokens` tokens are held: the sequences that have grown least recently go first; a single longer one loses its head.
+- Drafts as SuffixDecoding makes them (Oliaro et al., arXiv 2411.04975, section 3): each end of the context that occurs is tried,
+  the path follows the most frequent token, its probability is the share of the matched places that went on so, and the path with
+  the largest sum of probabilities wins. Ends that occur at the same places give the same path, so only the longest of them is
+  tried; and at most `MAX_MATCHES` different ones, longest first.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -13,9 +14,11 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 
 from plait.drafting.draft import NO_DRAFT, Draft
-from plait.drafting.suffix_automaton import MAX_CHAIN, ROOT, SuffixAutomaton
+from plait.drafting.suffix_automaton import ROOT, SuffixAutomaton
 
 MAX_MATCHES = 8
+MAX_CHAIN = 96
+"""Links, beyond `depth`, that one token may cost before a new segment begins."""
 MIN_PROBABILITY = 0.1
 """Below it a path is not worth verifying (SuffixDecoding)."""
 MIN_GARBAGE_TOKENS = 1024
@@ -56,7 +59,7 @@ class SuffixTree:
 
     def append(self, sequence: Hashable, tokens: Sequence[int]) -> None:
         """Let a sequence grow; an unknown one begins."""
-        grown = self._sequences[sequence] = self._sequences.pop(sequence, None) or _Sequence()
+        grown = self._sequences[sequence] = self._sequences.pop(sequence, _Sequence())
         self._feed(grown, tokens)
         self.num_tokens += len(tokens)
         if self.num_tokens > self.max_tokens:
@@ -180,7 +183,7 @@ class SuffixTree:
                 self._cut(grown)
 
     def _cut(self, grown: _Sequence) -> None:
-        """Begin a new segment, which has no more than `depth` links."""
+        """Begin a new segment, of no more than `depth` links."""
         grown.cuts.append(len(grown.tokens))
         grown.cursor = self._automaton.start(grown.tokens[-self.depth :])
 
