@@ -17,12 +17,17 @@ class ScriptedDrafter:
         self.guess = guess
         self.drawn_tokens: dict[str, list[int]] = {}
         """Of the chunks that run: the tokens of the whole generation."""
+        self.followed: list[tuple[str, tuple[int, ...]]] = []
         self.starts: list[tuple[str, str, tuple[int, ...], tuple[int, ...]]] = []
         self.reports: list[StepReport] = []
         self.asked: tuple[str, ...] | None = None
 
+    def follow(self, group: str, prompt: tuple[int, ...]) -> None:
+        self.followed.append((group, prompt))
+
     def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...]) -> None:
         assert request_id not in self.drawn_tokens
+        assert (group, prompt) in self.followed
         self.starts.append((group, request_id, prompt, generated))
         self.drawn_tokens[request_id] = list(generated)
 

@@ -82,6 +82,8 @@ class Engine:
         else:
             self.waiting[chunk.request_id] = chunk
             self.kv.expect(self._root(chunk), chunk.context_tokens)
+            if self.speculation is not None:
+                self.speculation.follow(chunk)
 
     def _problem(self, chunk: Chunk) -> str:
         if chunk.request_id in self.waiting or any(row.chunk.request_id == chunk.request_id for row in self.rows):

@@ -1,34 +1,22 @@
 """Drafts rows from their siblings: joins a `LocalDrafter` and a `DraftPlanner` to what the engine asks of a drafter.
 
-- The planner decides how long drafts may be; where it says zero, nothing is asked of the trees.
+- The planner decides whether to draft and how many tokens of each draft to verify.
 - Tokens are learned whether or not drafts are made, so that siblings here and elsewhere profit.
+- A group is followed from the moment a chunk of it is queued, so that no token of a sibling elsewhere is missed.
 - A generation without a group drafts from itself alone, and nobody else is told of it.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from plait.drafting.cost_model import DraftPlan
 from plait.drafting.draft import NO_DRAFT, Draft, DraftIncrement, DraftQuery
 from plait.drafting.local_drafter import LocalDrafter
+from plait.drafting.planner import DraftPlanner
 from plait.engine.speculation import DraftWish, StepReport
 
 ALONE = "alone/"
 """Groups of generations without one; no group of the deployment begins so."""
-
-
-class DraftPlanner(Protocol):
-    """How many tokens to draft, from what steps cost and drafts were worth so far."""
-
-    def most_tokens(self, num_rows: int) -> int:
-        """The longest draft that may pay in a step of so many rows; 0 while none does."""
-        ...
-
-    def lengths(self, drafts: Sequence[Draft]) -> Sequence[int]:
-        """How many tokens of each row's draft to verify in a step of these rows."""
-        ...
-
-    def measured(self, report: StepReport) -> None: ...
 
 
 @dataclass(slots=True)
@@ -46,6 +34,8 @@ class GroupDrafter:
         self._running: dict[str, _Running] = {}
         self._num_new_tokens = 0
         self._has_ended = False
+        self._plan: DraftPlan | None = None
+        self._drafts: list[Draft] = []
 
     # ---- siblings elsewhere
 
@@ -57,10 +47,18 @@ class GroupDrafter:
         return self.local.take_updates()
 
     def take_in(self, increments: Iterable[DraftIncrement]) -> None:
-        """Tokens of siblings that run elsewhere."""
+        """Tokens of siblings that run elsewhere, or of earlier answers to the same prompt."""
         self.local.absorb(increments)
 
+    def end_group(self, group: str) -> None:
+        """No more generations of it will come."""
+        self.local.forget_group(group)
+
     # ---- what the engine tells
+
+    def follow(self, group: str, prompt: tuple[int, ...]) -> None:
+        if group:
+            self.local.register_group(group, prompt)
 
     def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...]) -> None:
         running = self._running[request_id] = _Running(group or ALONE + request_id, 0)
@@ -71,7 +69,7 @@ class GroupDrafter:
         self._learn(request_id, self._running[request_id], tokens)
 
     def measured(self, report: StepReport) -> None:
-        self.planner.measured(report)
+        self.planner.observe(report.num_rows, report.decode_s, self._plan, self._drafts, report.accepted_R, draft_s=report.draft_s)
 
     def end(self, request_id: str) -> None:
         running = self._running.pop(request_id)
@@ -92,15 +90,15 @@ class GroupDrafter:
     # ---- what the engine asks
 
     def draft(self, wishes: Sequence[DraftWish]) -> list[tuple[int, ...]]:
-        most = self.planner.most_tokens(len(wishes))
-        if most <= 0:
+        self._plan, self._drafts = None, []
+        if not self.planner.wants_drafts(len(wishes)):
             return [()] * len(wishes)
-        drafts = [self._draft(wish.request_id, min(most, wish.max_tokens)) for wish in wishes]
-        lengths = self.planner.lengths(drafts)
-        return [draft.tokens[:length] for draft, length in zip(drafts, lengths, strict=True)]
+        self._drafts = [self._draft(wish) for wish in wishes]
+        self._plan = self.planner.plan(self._drafts)
+        return [draft.tokens[:length] for draft, length in zip(self._drafts, self._plan.draft_tokens, strict=True)]
 
-    def _draft(self, request_id: str, max_tokens: int) -> Draft:
-        if max_tokens <= 0:
+    def _draft(self, wish: DraftWish) -> Draft:
+        if wish.max_tokens <= 0:
             return NO_DRAFT
-        [draft] = self.local.batch_speculate([DraftQuery(self._running[request_id].group, request_id, (), max_tokens)])
-        return draft
+        query = DraftQuery(self._running[wish.request_id].group, wish.request_id, max_tokens=wish.max_tokens)
+        return self.local.batch_speculate([query])[0]

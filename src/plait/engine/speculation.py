@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from plait.engine.row import Row
+from plait.types.chunks import Chunk
 
 Clock = Callable[[], float]
 
@@ -55,6 +56,10 @@ class StepReport:
 class Drafter(Protocol):
     """Is asked before each decode step; `engine.group_drafter` has one that drafts from siblings."""
 
+    def follow(self, group: str, prompt: tuple[int, ...]) -> None:
+        """A chunk of the group waits to start; empty: it is alone."""
+        ...
+
     def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...]) -> None:
         """A chunk starts; `generated` are the tokens of its generation's earlier chunks."""
         ...
@@ -94,10 +99,13 @@ class Speculation:
         """Mean number of tokens that a row draws in a step; 1 without drafting, 0 before the first step."""
         return 1 + self.num_accepted / self.num_rows if self.num_rows else 0.0
 
+    def follow(self, chunk: Chunk) -> None:
+        """The chunk is queued."""
+        self.drafter.follow(chunk.group, prompt_of(chunk))
+
     def start(self, row: Row) -> None:
-        chunk = row.chunk
-        prompt, generated = chunk.context_tokens[: row.prompt_tokens], chunk.context_tokens[row.prompt_tokens :]
-        self.drafter.start(chunk.group, chunk.request_id, prompt, generated)
+        chunk, prompt = row.chunk, prompt_of(row.chunk)
+        self.drafter.start(chunk.group, chunk.request_id, prompt, chunk.context_tokens[len(prompt) :])
 
     def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> list[tuple[int, ...]]:
         """What to verify for each row, within what its chunk may still draw and its slot holds."""
@@ -118,6 +126,11 @@ class Speculation:
         self.num_proposed += report.num_proposed
         self.num_accepted += report.num_accepted
         self.drafter.measured(report)
+
+
+def prompt_of(chunk: Chunk) -> tuple[int, ...]:
+    """The context before the first token drawn for this generation."""
+    return chunk.context_tokens[: len(chunk.context_tokens) - chunk.generated_tokens]
 
 
 def most_draft_tokens(row: Row, slot_tokens: int) -> int:

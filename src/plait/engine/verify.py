@@ -1,7 +1,7 @@
 """One forward pass over the last token of some rows and the drafts of what follows; a draw at every position."""
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -115,4 +115,4 @@ def draw_after_each(
     positions_R = [start + 1 + step for start, count in zip(starts, counts, strict=True) for step in range(count)]
     draw = sampler.draw(decoder.logits(hidden_RE, lora), params_R, positions_R)
     ends = [0, *accumulate(counts)]
-    return [Draw(draw.tokens_R[a:b], draw.logprobs_R[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [Draw(draw.tokens_R[a:b], draw.logprobs_R[a:b]) for a, b in pairwise(ends)]
