@@ -30,10 +30,18 @@ class Row:
     stored_end: Key | None = None
     """The last block of what an earlier chunk of this generation stored, if it was found."""
     logprobs: list[float] = field(default_factory=list)
+    num_drafted: int = 0
+    """Draft tokens verified in the latest step; room for as many more is kept."""
+    may_draft: bool = True
 
     @property
     def is_ready(self) -> bool:
         return self.num_computed == len(self.tokens) - 1
+
+    @property
+    def slot_tokens(self) -> int:
+        """Length of the slot that the next step needs."""
+        return min(len(self.tokens) + self.num_drafted, self.longest_tokens)
 
     @property
     def prompt_tokens(self) -> int:
