@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from plait.rollout.buffer import RequestBuffer
+from plait.rollout.buffer_scheduler import BufferScheduler
 from plait.rollout.request import GenerationRequest
+from plait.rollout.scheduler import Scheduler
 from plait.rollout.service import RolloutService
 from plait.tasks.commands import Command, OpenTask, RollOut, StopTask, Train, WarmStep
 from plait.tasks.manager import TaskManager
@@ -200,8 +202,8 @@ class ExclusiveBuffer:
         return request_id in self._tasks and self._buffers[self._tasks.pop(request_id)].remove(request_id)
 
 
-def exclusive_buffer() -> RequestBuffer:
-    return cast(RequestBuffer, ExclusiveBuffer())
+def exclusive_scheduler() -> Scheduler:
+    return BufferScheduler(cast(RequestBuffer, ExclusiveBuffer()))
 
 
 class StagedRollout:

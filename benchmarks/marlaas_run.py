@@ -14,7 +14,7 @@ from typing import cast
 
 import psutil
 
-from benchmarks.marlaas_policies import AfterWarmUp, StagedRollout, exclusive_buffer, police
+from benchmarks.marlaas_policies import AfterWarmUp, StagedRollout, exclusive_scheduler, police
 from benchmarks.marlaas_systems import MAX_ROWS, System
 from benchmarks.marlaas_tasks import warm_up_task
 from plait.config.load import effective_toml
@@ -82,7 +82,7 @@ async def _drive(system: System, settings: RunSettings, directory: RunDirectory,
     )
     try:
         tokenizer = Tokenizer.load(Path(settings.model.path))
-        compute = OwnCompute(settings, settings.model.path, exclusive_buffer() if system.is_exclusive else None)
+        compute = OwnCompute(settings, settings.model.path, exclusive_scheduler() if system.is_exclusive else None)
         driver = RunDriver(
             settings, directory, compute, tokenizer, environments, log,
             manager=police(AfterWarmUp(settings.tasks[0].name, system.policy())),

@@ -19,6 +19,7 @@ from plait.cluster.messages import (
     CancelRequests,
     ChunksDone,
     Configure,
+    EngineStats,
     FromWorker,
     SubmitChunks,
     ToWorker,
@@ -67,9 +68,9 @@ class Peer:
         return await self.answer(kind)
 
     async def answer(self, kind: type[Kind]) -> Kind:
-        """The next message that is not of work done meanwhile."""
+        """The next message that does not tell of work done meanwhile."""
         async with asyncio.timeout(60):
-            while isinstance(message := await self.messages.get(), Busy):
+            while isinstance(message := await self.messages.get(), Busy | EngineStats):
                 pass
         assert isinstance(message, kind), message
         return message

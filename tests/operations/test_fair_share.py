@@ -13,12 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from plait.operations.fair_share import FairShareBuffer, WeightError
 from plait.rollout.buffer import RequestBuffer
+from plait.rollout.buffer_scheduler import BufferScheduler
 from plait.rollout.request import GenerationRequest
 from plait.rollout.service import RolloutService
 from plait.types.policy import PolicyVersion
 from plait.types.sampling import SamplingParams
 from tests.rollout.fake_engine import FakeEngine
-from tests.rollout.on_loop import expected, on_loop, serve, settle, start
+from tests.rollout.on_loop import CACHE_TOKENS, ENGINE, expected, on_loop, serve, settle, start
 from tests.rollout.on_loop import request as served
 
 WEIGHTS = {"ada": 1.0, "bob": 2.0, "cy": 0.5}
@@ -283,20 +284,20 @@ def test_a_tenant_that_cancelled_its_turn_is_served_again() -> None:
 
 @on_loop
 async def test_it_serves_in_the_place_of_a_request_buffer() -> None:
-    service, engine = RolloutService(4, lambda: 3, FairShareBuffer(turn_chunks=2)), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(4, lambda _: 3, BufferScheduler(FairShareBuffer(turn_chunks=2))), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     requests = [served(number, queue=f"task{number % 3}") for number in range(12)]
     jobs = start(service, requests)
     await settle()
     jobs[5].cancel()
-    service.detach()
-    service.attach(engine := FakeEngine())
+    service.detach(ENGINE)
+    service.attach(ENGINE, engine := FakeEngine(), CACHE_TOKENS)
     await serve(service, engine, Random(0))
     assert [job.result() for number, job in enumerate(jobs) if number != 5] == [
         expected(r) for r in requests if r is not requests[5]
     ]
     assert engine.most_chunks <= 3
-    assert (service.buffer.num_running, service.buffer.num_waiting) == (0, 0)
+    assert (service.scheduler.num_running, service.scheduler.num_waiting) == (0, 0)
 
 
 def test_cost_may_be_tokens() -> None:

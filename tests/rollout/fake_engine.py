@@ -39,6 +39,7 @@ class FakeEngine:
         self.cancelled: list[str] = []
         self.cancelled_results: list[ChunkResult] = []
         self.caches: set[str] = set()
+        self.released: set[str] = set()
         self.num_submits = 0
 
     def submit(self, chunks: Sequence[Chunk]) -> None:
@@ -58,7 +59,8 @@ class FakeEngine:
                 self.cancelled_results.append(ChunkResult(request_id, chunk.policy, (1, 1), (0.0, 0.0), StopReason.CANCELLED))
 
     def release(self, handles: Sequence[str]) -> None:
-        assert set(handles) <= self.caches, "released twice, or never stored"
+        assert not self.released & set(handles), "released twice"
+        self.released |= set(handles)
         self.caches -= set(handles)
 
     def run(self, chunk_id: str) -> ChunkResult:

@@ -13,6 +13,7 @@ from plait.types.trajectory import Segment
 from tests.rollout.fake_engine import STOP_TOKEN, FakeEngine, whole_generation
 
 POLICY = PolicyVersion("local", "sums", 3)
+ENGINE, CACHE_TOKENS = "rollout", 10_000
 
 
 def request(number: int, queue: str = "sums", max_new_tokens: int = 20, **fields: Any) -> GenerationRequest:

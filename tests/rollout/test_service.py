@@ -10,7 +10,7 @@ from plait.rollout.service import RolloutService
 from plait.types.chunks import ChunkResult
 from plait.types.sampling import StopReason
 from tests.rollout.fake_engine import FakeEngine
-from tests.rollout.on_loop import expected, on_loop, request, serve, settle, start
+from tests.rollout.on_loop import CACHE_TOKENS, ENGINE, expected, on_loop, request, serve, settle, start
 
 patient = settings(deadline=None, max_examples=40)
 randoms = st.randoms(use_true_random=False)
@@ -23,8 +23,8 @@ randoms = st.randoms(use_true_random=False)
 @given(st.integers(1, 12), st.integers(1, 25), st.integers(0, 50))
 def test_however_it_is_cut_a_generation_is_the_same_and_keeps_its_limits(chunk_tokens: int, max_new_tokens: int, seed: int) -> None:
     async def scenario() -> None:
-        service, engine = RolloutService(chunk_tokens, lambda: 4), FakeEngine()
-        service.attach(engine)
+        service, engine = RolloutService(chunk_tokens, lambda _: 4), FakeEngine()
+        service.attach(ENGINE, engine, CACHE_TOKENS)
         wanted = request(seed, max_new_tokens=max_new_tokens)
         (job,) = start(service, [wanted])
         await serve(service, engine, Random(0))
@@ -38,8 +38,8 @@ def test_however_it_is_cut_a_generation_is_the_same_and_keeps_its_limits(chunk_t
 
 @on_loop
 async def test_a_cache_kept_for_a_later_turn_is_not_released() -> None:
-    service, engine = RolloutService(4, lambda: 1), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(4, lambda _: 1), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     (job,) = start(service, [request(1, max_new_tokens=10, keep_cache=True)])
     await serve(service, engine, Random(0))
     assert len(engine.caches) == 1
@@ -48,8 +48,8 @@ async def test_a_cache_kept_for_a_later_turn_is_not_released() -> None:
 
 @on_loop
 async def test_what_comes_in_one_turn_of_the_loop_goes_out_in_one_message() -> None:
-    service, engine = RolloutService(64, lambda: 8), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(64, lambda _: 8), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     jobs = start(service, [request(number) for number in range(8)])
     await settle()
     assert (len(engine.chunks), engine.num_submits) == (8, 1)
@@ -65,8 +65,8 @@ async def test_what_comes_in_one_turn_of_the_loop_goes_out_in_one_message() -> N
 def test_no_more_chunks_than_the_limit_are_with_the_engine_though_it_changes(random: Random, limits: list[int]) -> None:
     async def scenario() -> None:
         limit = limits[0]
-        service, engine = RolloutService(5, lambda: limit), FakeEngine()
-        service.attach(engine)
+        service, engine = RolloutService(5, lambda _: limit), FakeEngine()
+        service.attach(ENGINE, engine, CACHE_TOKENS)
         requests = [request(number, random.choice("abc")) for number in range(20)]
         jobs = start(service, requests)
         await settle()
@@ -86,8 +86,8 @@ def test_no_more_chunks_than_the_limit_are_with_the_engine_though_it_changes(ran
 
 @on_loop
 async def test_tasks_take_turns_at_a_full_engine() -> None:
-    service, engine = RolloutService(64, lambda: 2), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(64, lambda _: 2), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     jobs = start(service, [request(number, "burst") for number in range(10)])
     await settle()
     jobs += start(service, [request(99, "single")])
@@ -103,8 +103,8 @@ async def test_tasks_take_turns_at_a_full_engine() -> None:
 
 @on_loop
 async def test_cancelling_the_caller_cancels_in_the_engine_and_frees_its_place() -> None:
-    service, engine = RolloutService(4, lambda: 1), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(4, lambda _: 1), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     first, second = start(service, [request(1), request(2)])
     await settle()
     first.cancel()
@@ -120,8 +120,8 @@ async def test_cancelling_the_caller_cancels_in_the_engine_and_frees_its_place()
 
 @on_loop
 async def test_cancelling_what_waits_between_chunks_releases_its_cache_and_asks_nothing_of_the_engine() -> None:
-    service, engine = RolloutService(4, lambda: 1), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(4, lambda _: 1), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     first, second = start(service, [request(1, "a"), request(2, "b")])
     await settle()
     service.on_results([engine.run("r1#1")])
@@ -135,21 +135,21 @@ async def test_cancelling_what_waits_between_chunks_releases_its_cache_and_asks_
 
 @on_loop
 async def test_a_group_that_is_cancelled_together_hands_over_nothing_more() -> None:
-    service, engine = RolloutService(4, lambda: 2), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(4, lambda _: 2), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     jobs = start(service, [request(number) for number in range(10)])
     await settle()
     for job in jobs:
         job.cancel()
     await settle()
     assert engine.num_submits == 1
-    assert (service.buffer.num_running, service.buffer.num_waiting) == (0, 0)
+    assert (service.scheduler.num_running, service.scheduler.num_waiting) == (0, 0)
 
 
 @on_loop
 async def test_a_late_result_is_not_taken_for_a_new_request_of_the_same_name() -> None:
-    service, engine = RolloutService(64, lambda: 1), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(64, lambda _: 1), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     (first,) = start(service, [request(1)])
     await settle()
     first.cancel()
@@ -165,8 +165,8 @@ async def test_a_late_result_is_not_taken_for_a_new_request_of_the_same_name() -
 
 @on_loop
 async def test_a_request_id_in_use_is_refused_and_the_first_lives_on() -> None:
-    service, engine = RolloutService(64, lambda: 1), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(64, lambda _: 1), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     first, second = start(service, [request(1), request(1)])
     await settle()
     assert isinstance(second.exception(), ValueError)
@@ -181,8 +181,8 @@ async def test_a_request_id_in_use_is_refused_and_the_first_lives_on() -> None:
 @given(st.integers(1, 12), st.one_of(st.none(), st.integers(1, 5)), st.integers(0, 50))
 def test_a_reader_hears_of_each_chunk_and_may_have_them_cut_finer(chunk_tokens: int, finer: int | None, seed: int) -> None:
     async def scenario() -> None:
-        service, engine = RolloutService(chunk_tokens, lambda: 4), FakeEngine()
-        service.attach(engine)
+        service, engine = RolloutService(chunk_tokens, lambda _: 4), FakeEngine()
+        service.attach(ENGINE, engine, CACHE_TOKENS)
         heard: list[ChunkResult] = []
         wanted = request(seed, max_new_tokens=20, on_chunk=heard.append, max_chunk_tokens=finer)
         (job,) = start(service, [wanted])
@@ -198,13 +198,13 @@ def test_a_reader_hears_of_each_chunk_and_may_have_them_cut_finer(chunk_tokens: 
 
 @on_loop
 async def test_a_reader_hears_nothing_twice_when_the_engine_is_lost() -> None:
-    service, lost, fresh = RolloutService(4, lambda: 1), FakeEngine(), FakeEngine()
-    service.attach(lost)
+    service, lost, fresh = RolloutService(4, lambda _: 1), FakeEngine(), FakeEngine()
+    service.attach(ENGINE, lost, CACHE_TOKENS)
     heard: list[ChunkResult] = []
     wanted = request(1, max_new_tokens=10, on_chunk=heard.append)
     (job,) = start(service, [wanted])
     await settle()
     service.on_results([lost.run("r1#1")])
-    service.attach(fresh)
+    service.attach(ENGINE, fresh, CACHE_TOKENS)
     await serve(service, fresh, Random(0))
     assert tuple(token for result in heard for token in result.tokens) == job.result().tokens

@@ -14,7 +14,7 @@ from plait.types.chunks import ChunkResult
 from plait.types.policy import PolicyVersion
 from plait.types.sampling import StopReason
 from tests.rollout.fake_engine import FakeEngine
-from tests.rollout.on_loop import POLICY, expected, on_loop, request, serve, settle, start
+from tests.rollout.on_loop import CACHE_TOKENS, ENGINE, POLICY, expected, on_loop, request, serve, settle, start
 
 patient = settings(deadline=None, max_examples=40)
 randoms = st.randoms(use_true_random=False)
@@ -27,8 +27,8 @@ randoms = st.randoms(use_true_random=False)
 @given(randoms, st.integers(1, 8), st.integers(1, 8))
 def test_generations_outlive_the_loss_of_engines_with_the_same_tokens(random: Random, chunk_tokens: int, limit: int) -> None:
     async def scenario() -> None:
-        service, engine = RolloutService(chunk_tokens, lambda: limit), FakeEngine()
-        service.attach(engine)
+        service, engine = RolloutService(chunk_tokens, lambda _: limit), FakeEngine()
+        service.attach(ENGINE, engine, CACHE_TOKENS)
         requests = [request(number, random.choice("ab")) for number in range(12)]
         jobs, cancelled = start(service, requests), set()
         await settle()
@@ -39,12 +39,12 @@ def test_generations_outlive_the_loss_of_engines_with_the_same_tokens(random: Ra
                     await settle()
             lost, engine = engine, FakeEngine()
             if random.random() < 0.5:
-                service.detach()
+                service.detach(ENGINE)
                 await settle()
             victim = random.randrange(len(jobs))
             if random.random() < 0.5 and jobs[victim].cancel():
                 cancelled.add(victim)
-            service.attach(engine)
+            service.attach(ENGINE, engine, CACHE_TOKENS)
             await settle()
             late = [lost.run(chunk_id) for chunk_id in sorted(lost.chunks)]
             engine.caches |= {result.cache_handle for result in late} - {""}  # asked for in vain: they were the lost engine's
@@ -52,7 +52,7 @@ def test_generations_outlive_the_loss_of_engines_with_the_same_tokens(random: Ra
         await serve(service, engine, random)
         for number, job in enumerate(jobs):
             assert job.cancelled() if number in cancelled else job.result() == expected(requests[number])
-        assert (service.buffer.num_running, service.buffer.num_waiting) == (0, 0)
+        assert (service.scheduler.num_running, service.scheduler.num_waiting) == (0, 0)
         assert engine.most_chunks <= limit
 
     asyncio.run(scenario())
@@ -60,28 +60,28 @@ def test_generations_outlive_the_loss_of_engines_with_the_same_tokens(random: Ra
 
 @on_loop
 async def test_without_an_engine_generations_wait_for_one() -> None:
-    service, engine = RolloutService(4, lambda: 2), FakeEngine()
+    service, engine = RolloutService(4, lambda _: 2), FakeEngine()
     (job,) = start(service, [request(1)])
     await settle()
     assert not job.done()
-    service.attach(engine)
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     await serve(service, engine, Random(0))
     assert job.result() == expected(request(1))
 
 
 @on_loop
 async def test_when_no_engine_will_come_all_end_and_new_ones_too() -> None:
-    service, engine = RolloutService(4, lambda: 1), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(4, lambda _: 1), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     jobs = start(service, [request(1), request(2)])
     await settle()
     service.fail_all(RolloutError("the workers are gone"))
     late = start(service, [request(3)])
     await settle()
     assert [str(job.exception()) for job in jobs + late] == ["the workers are gone"] * 3
-    assert (service.buffer.num_running, service.buffer.num_waiting) == (0, 0)
+    assert (service.scheduler.num_running, service.scheduler.num_waiting) == (0, 0)
     replacement = FakeEngine()
-    service.attach(replacement)
+    service.attach(ENGINE, replacement, CACHE_TOKENS)
     (after,) = start(service, [request(4)])
     await serve(service, replacement, Random(0))
     assert after.result() == expected(request(4))
@@ -108,8 +108,8 @@ def _spoilt(result: ChunkResult, **fields: Any) -> ChunkResult:
 )
 def test_what_cannot_be_used_ends_that_generation_alone_with_its_cause(fields: dict[str, Any], text: str) -> None:
     async def scenario() -> None:
-        service, engine = RolloutService(64, lambda: 2), FakeEngine()
-        service.attach(engine)
+        service, engine = RolloutService(64, lambda _: 2), FakeEngine()
+        service.attach(ENGINE, engine, CACHE_TOKENS)
         bad, good = start(service, [request(1), request(2)])
         await settle()
         service.on_results([_spoilt(engine.run("r1#1"), **fields), engine.run("r2#2")])
@@ -123,7 +123,7 @@ def test_what_cannot_be_used_ends_that_generation_alone_with_its_cause(fields: d
 
 @on_loop
 async def test_results_nobody_waits_for_are_ignored() -> None:
-    service, engine = RolloutService(64, lambda: 2), FakeEngine()
-    service.attach(engine)
+    service, engine = RolloutService(64, lambda _: 2), FakeEngine()
+    service.attach(ENGINE, engine, CACHE_TOKENS)
     service.on_results([ChunkResult("unknown", POLICY, (1,), (0.0,), StopReason.LENGTH)])
     assert engine.chunks == {}

@@ -68,10 +68,12 @@ def find_shortages(estimate: RunEstimate, settings: RunSettings, device: str) ->
         )
     if estimate.disk_bytes > free_disk:
         found.append(f"the run needs about {human_bytes(estimate.disk_bytes)} of disk and {human_bytes(free_disk)} are free")
-    threads, cores = settings.workers.rollout_threads + settings.workers.train_threads, os.cpu_count() or 1
-    if settings.workers.layout == "split" and threads > cores:
+    workers, cores = settings.workers, os.cpu_count() or 1
+    threads = workers.rollout_engines * workers.rollout_threads + workers.train_threads
+    if workers.layout == "split" and threads > cores:
+        engines = "rollout_engines x workers." if workers.rollout_engines > 1 else ""
         found.append(
-            f"workers.rollout_threads + workers.train_threads = {threads} on {cores} cores: "
+            f"workers.{engines}rollout_threads + workers.train_threads = {threads} on {cores} cores: "
             "contending threads run many times slower; lower them"
         )
     return found

@@ -29,6 +29,11 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     micro_batch_tokens: int
     checkpoint_layers: bool
     num_tasks: int
+    host_tokens: int = 0
+    """Of the cache in main memory that all engines share."""
+    disk_tokens: int = 0
+    """Of the one on disk below it."""
+    drafting: str = "off"
 
 
 class SubmitChunks(msgspec.Struct, frozen=True, tag="submit"):
@@ -142,6 +147,18 @@ class Busy(msgspec.Struct, frozen=True, tag="busy"):
     """Most generations decoded at once in the span."""
 
 
+class EngineStats(msgspec.Struct, frozen=True, tag="engine_stats"):
+    """How an engine stands: about once a second while it works, and when it goes idle."""
+
+    time_s: float
+    num_rows: int
+    """Generations that it decodes, or whose prompts it computes."""
+    num_waiting: int
+    """Chunks that it was given and has not begun."""
+    counters: dict[str, float] = {}
+    """Totals since the worker started, by the names of `observe.engine_counters` and any others."""
+
+
 FromWorker = (
     Ready
     | StartFailed
@@ -154,6 +171,7 @@ FromWorker = (
     | CallDone
     | CallFailed
     | Busy
+    | EngineStats
 )
 
 to_worker: Codec[ToWorker] = Codec(ToWorker)

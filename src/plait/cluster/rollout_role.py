@@ -2,11 +2,12 @@
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from plait.cluster.messages import CancelRequests, Configure, FromWorker, ReleaseCaches, SubmitChunks
+from plait.cluster.messages import CancelRequests, Configure, EngineStats, FromWorker, ReleaseCaches, SubmitChunks
 from plait.cluster.model_messages import PromptScored, ScorePrompt
 from plait.engine.adapters import AdapterStore
 from plait.engine.engine import Engine
@@ -18,6 +19,7 @@ from plait.lora.peft_config import parse_peft_config
 from plait.lora.peft_format import from_peft_tensors
 from plait.models.decoder import Decoder
 from plait.models.tokenizer import Tokenizer
+from plait.observe import engine_counters as counters
 from plait.state.records import ADAPTER_CONFIG_FILE, ADAPTER_FILE
 from plait.state.tensor_file import read_tensors
 from plait.types.chunks import ChunkResult
@@ -36,6 +38,10 @@ class RolloutRole:
         adapters = AdapterStore(lambda ref: load_adapter(ref, decoder), KEPT_VERSIONS_PER_TASK * settings.num_tasks)
         self.scorer = Scorer(decoder, adapters, settings.max_context_tokens)
         self._scoring_s = 0.0
+        self._num_hit_tokens = 0
+        """Context tokens of chunks that ended which came from any cache."""
+        self.counters: list[Callable[[], Mapping[str, float]]] = []
+        """Asked for more counts whenever the engine reports."""
         self.engine = Engine(
             decoder,
             adapters,
@@ -87,7 +93,19 @@ class RolloutRole:
         """One engine step: results, tokens decoded, rows decoded."""
         before = self.engine.num_decoded_tokens
         results = self.engine.step()
+        self._num_hit_tokens += sum(result.cached_tokens for result in results)
         return results, self.engine.num_decoded_tokens - before, self.engine.num_decoded_rows
+
+    def stats(self, now_s: float) -> EngineStats:
+        counts: dict[str, float] = {
+            counters.COMPUTED_TOKENS: self.engine.num_prefilled_tokens,
+            counters.DECODED_TOKENS: self.engine.num_decoded_tokens,
+        }
+        for more in self.counters:
+            counts |= more()
+        lower = sum(counts.get(name, 0.0) for tier, name in counters.HIT_TOKENS.items() if tier != "device")
+        counts[counters.HIT_TOKENS["device"]] = max(0.0, self._num_hit_tokens - lower)
+        return EngineStats(now_s, len(self.engine.rows), len(self.engine.waiting), counts)
 
     def score(self) -> list[PromptScored]:
         """One forward pass over prompts: those that are complete. The time of a pass is shared out by tokens."""

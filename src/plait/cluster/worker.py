@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from plait.cluster.busy_meter import BusyMeter
+from plait.cluster.engine_reporter import EngineReporter
 from plait.cluster.job_queue import JobQueue
 from plait.cluster.messages import (
     ROLLOUT,
@@ -48,7 +49,7 @@ from plait.types.errors import ConfigError, PlaitError
 
 class Worker:
     def __init__(self, link: ParentLink, settings: Configure) -> None:
-        self.link, self.meter = link, BusyMeter()
+        self.link, self.meter, self.reporter = link, BusyMeter(), EngineReporter()
         self.rollout: RolloutRole | None = None
         self.train: TrainRole | None = None
         self.models: ModelRole | None = None
@@ -91,6 +92,8 @@ class Worker:
         """Handle all that has arrived; wait for something if there is nothing else to do."""
         if not self.has_work:
             self._send_all(self.meter.flush())
+            if self.rollout is not None and self.reporter.goes_idle():
+                self.send(self.rollout.stats(time.time()))
         frame = self.link.receive(0.0 if self.has_work else None)
         while frame is not None:
             self._handle(to_worker.decode(frame))
@@ -114,7 +117,10 @@ class Worker:
         results, num_tokens, num_rows = rollout.work()
         if results:
             self.send(ChunksDone(tuple(results)))
-        self._send_all(self.meter.add(start_s, time.time(), num_tokens, num_rows=num_rows))
+        now_s = time.time()
+        self._send_all(self.meter.add(start_s, now_s, num_tokens, num_rows=num_rows))
+        if self.reporter.worked(now_s):
+            self.send(rollout.stats(now_s))
 
     def _score(self, rollout: RolloutRole) -> None:
         start_s = time.time()

@@ -1,10 +1,10 @@
 """The worker processes of a run or a service: who rolls out, who trains, and what happens when one is lost.
 
-- Layout "split" has a rollout and a training process; "shared" has one with both roles.
+- Layout "split" has one or more rollout processes and a training process; "shared" has one with both roles.
 - A lost worker is replaced up to `max_restarts` times within `RESTART_WINDOW_S`; then, and when a replacement does not start,
   `on_failed` is called.
 - An error of the caller's own handler is no loss of the worker: `on_failed` is called with it.
-- What a replacement has to be told again is the caller's business: `on_ready` names the roles that are back.
+- What a replacement has to be told again is the caller's business: `on_ready` names the worker and its roles.
 """
 
 import asyncio
@@ -26,26 +26,21 @@ from plait.cluster.messages import (
     SubmitChunks,
     ToWorker,
 )
-from plait.cluster.model_messages import ScorePrompt
 from plait.config.run import EngineSettings, ModelSettings, TrainingSettings, WorkerSettings
 from plait.types.chunks import Chunk
 from plait.types.errors import PlaitError, WorkerFailure
 
 RESTART_WINDOW_S = 3600.0
-TRAIN_WORKER = "train"
-"""Name of the process that only trains, in layout "split"."""
 
 
 class Workers:
-    """Also the `EngineLink` of the rollout service."""
-
     def __init__(
         self,
         configurations: Sequence[Configure],
         max_restarts: int,
         on_message: Callable[[str, FromWorker], None],
-        on_lost: Callable[[str, WorkerFailure], None],
-        on_ready: Callable[[Sequence[str]], None],
+        on_lost: Callable[[str, Sequence[str], WorkerFailure], None],
+        on_ready: Callable[[str, Sequence[str]], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
         self.configurations = configurations
@@ -58,6 +53,11 @@ class Workers:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(c.name for c in self.configurations)
+
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """Of the workers that roll out, in the order of their numbers."""
+        return tuple(c.name for c in self.configurations if ROLLOUT in c.roles)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -87,7 +87,7 @@ class Workers:
 
     def _lost(self, configuration: Configure, failure: WorkerFailure) -> None:
         del self._clients[configuration.name]
-        self._on_lost(configuration.name, failure)
+        self._on_lost(configuration.name, configuration.roles, failure)
         now_s = time.monotonic()
         self._restart_times_s = [time_s for time_s in self._restart_times_s if now_s - time_s < RESTART_WINDOW_S]
         if len(self._restart_times_s) == self._max_restarts:
@@ -104,34 +104,26 @@ class Workers:
         except PlaitError as failure:
             self._on_failed(failure)
             return
-        self._on_ready(configuration.roles)
+        self._on_ready(configuration.name, configuration.roles)
 
-    def _send(self, role: str, message: ToWorker) -> None:
-        """To the worker of that role; while it is lost nothing is sent, and `on_ready` says when to send again."""
-        for client in self._clients.values():
-            if role in client.settings.roles:
-                client.send(message)
-
-    def submit(self, chunks: Sequence[Chunk]) -> None:
-        self._send(ROLLOUT, SubmitChunks(tuple(chunks)))
-
-    def cancel(self, request_ids: Sequence[str]) -> None:
-        self._send(ROLLOUT, CancelRequests(tuple(request_ids)))
-
-    def release(self, handles: Sequence[str]) -> None:
-        self._send(ROLLOUT, ReleaseCaches(tuple(handles)))
+    def send_to(self, worker: str, message: ToWorker) -> None:
+        """While the worker is lost nothing is sent, and `on_ready` says when to send again."""
+        if worker in self._clients:
+            self._clients[worker].send(message)
 
     def train(self, message: ToWorker) -> None:
-        self._send(TRAIN, message)
-
-    def score(self, prompt: ScorePrompt) -> None:
-        self._send(ROLLOUT, prompt)
+        """To the worker that trains."""
+        self.send_to(next(c.name for c in self.configurations if TRAIN in c.roles), message)
 
     def lend_threads(self, trainer_is_idle: bool) -> None:
         """An idle trainer's threads decode meanwhile. Only where each has a process of its own."""
-        own, others = self._threads(ROLLOUT), self._threads(TRAIN)
-        if len(self.configurations) > 1:
-            self._send(ROLLOUT, SetThreads(min(own + others, max(own, os.cpu_count() or 1)) if trainer_is_idle else own))
+        if len(self.configurations) == 1:
+            return
+        spare = min(self._threads(TRAIN), max(0, (os.cpu_count() or 1) - self._threads(ROLLOUT))) if trainer_is_idle else 0
+        engines = [c for c in self.configurations if ROLLOUT in c.roles]
+        for number, engine in enumerate(engines):
+            lent = spare // len(engines) + (number < spare % len(engines))
+            self.send_to(engine.name, SetThreads(engine.threads + lent))
 
     def _threads(self, role: str) -> int:
         return sum(c.threads for c in self.configurations if role in c.roles)
@@ -140,6 +132,22 @@ class Workers:
         for task in self._restarting:
             task.cancel()
         await asyncio.gather(*(client.close() for client in self._clients.values()))
+
+
+class WorkerEngine:
+    """The `EngineLink` of one worker."""
+
+    def __init__(self, workers: Workers, name: str) -> None:
+        self._workers, self._name = workers, name
+
+    def submit(self, chunks: Sequence[Chunk]) -> None:
+        self._workers.send_to(self._name, SubmitChunks(tuple(chunks)))
+
+    def cancel(self, request_ids: Sequence[str]) -> None:
+        self._workers.send_to(self._name, CancelRequests(tuple(request_ids)))
+
+    def release(self, handles: Sequence[str]) -> None:
+        self._workers.send_to(self._name, ReleaseCaches(tuple(handles)))
 
 
 class ComputeSettings(Protocol):
@@ -162,9 +170,17 @@ def configurations(settings: ComputeSettings, model_path: str, num_tasks: int) -
         threads = max(workers.rollout_threads, workers.train_threads)
         return [_configure(settings, model_path, num_tasks, "worker", (ROLLOUT, TRAIN), threads)]
     return [
-        _configure(settings, model_path, num_tasks, "rollout", (ROLLOUT,), workers.rollout_threads),
-        _configure(settings, model_path, num_tasks, TRAIN_WORKER, (TRAIN,), workers.train_threads),
+        *(
+            _configure(settings, model_path, num_tasks, name, (ROLLOUT,), workers.rollout_threads)
+            for name in engine_names(workers.rollout_engines)
+        ),
+        _configure(settings, model_path, num_tasks, "train", (TRAIN,), workers.train_threads),
     ]
+
+
+def engine_names(num_engines: int) -> list[str]:
+    """Of rollout processes."""
+    return ["rollout"] if num_engines == 1 else [f"rollout-{number}" for number in range(num_engines)]
 
 
 def _configure(
@@ -176,5 +192,5 @@ def _configure(
         max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows, slot_tokens=engine.slot_tokens,
         pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
-        num_tasks=num_tasks,
+        num_tasks=num_tasks, host_tokens=engine.host_tokens, disk_tokens=engine.disk_tokens, drafting=engine.drafting,
     )  # fmt: skip

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from plait.config.environments import CalculatorSettings, DelaySettings, EnvironmentSettings
-from plait.config.run import EngineSettings, ModelSettings, RunSettings, TrainingSettings
+from plait.config.run import EngineSettings, ModelSettings, RunSettings, TrainingSettings, WorkerSettings
 from plait.config.task import EarlyStoppingSettings, TaskSettings
 
 
 def check_settings(settings: RunSettings) -> list[str]:
     """One line for each thing that cannot work or would have no effect."""
     problems = list(check_sizes(settings.model, settings.engine, settings.training))
+    problems += check_engines(settings.workers, settings.engine)
     for index, task in enumerate(settings.tasks):
         problems += [f'tasks[{index}] (name "{task.name}"){text}' for text in _check_task(task, settings)]
     return problems
@@ -26,11 +27,22 @@ def check_sizes(model: ModelSettings, engine: EngineSettings, training: Training
     holders = {
         "engine.slot_tokens": engine.slot_tokens,
         "engine.pool_tokens": engine.pool_tokens,
+        "engine.cache_tokens": context if engine.cache_tokens is None else engine.cache_tokens,
         "training.micro_batch_tokens": training.micro_batch_tokens,
     }
     for key, size in holders.items():
         if size < context:
             yield f"{key} = {size} cannot hold one sequence of model.max_context_tokens = {context}: raise it, or lower the context"
+
+
+def check_engines(workers: WorkerSettings, engine: EngineSettings) -> Iterator[str]:
+    """Engines that there cannot be, and caches of theirs that would not be used."""
+    if workers.layout == "shared" and workers.rollout_engines > 1:
+        yield f'workers.rollout_engines = {workers.rollout_engines} needs processes of their own: choose workers.layout = "split"'
+    if engine.capacity_tokens > engine.slot_tokens:
+        yield f"engine.cache_tokens = {engine.cache_tokens} has no effect above engine.slot_tokens = {engine.slot_tokens}: lower it"
+    if engine.disk_tokens and not engine.host_tokens:
+        yield f"engine.disk_tokens = {engine.disk_tokens} is reached through engine.host_tokens, which is 0: raise that"
 
 
 def _check_task(task: TaskSettings, settings: RunSettings) -> Iterator[str]:

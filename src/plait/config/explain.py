@@ -3,6 +3,8 @@
 Pure arithmetic. "At most" figures are bounds by the settings; times are rough, from rates measured on two Zen 4 cores.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from plait.config.checks import num_turns
@@ -80,7 +82,7 @@ def estimate_run(settings: RunSettings, model: ModelConfig, device: str = "cpu")
     tasks = tuple(size_task(task, settings, model) for task in settings.tasks)
     return RunEstimate(
         memory=_memory(settings, model, tasks),
-        disk=_disk(settings, tasks),
+        disk=(*_disk(settings, tasks), *_cache_disk(settings, model)),
         tasks=tasks,
         time_s=_time_s(settings, tasks) if device == "cpu" else None,
     )
@@ -121,9 +123,13 @@ def size_task(task: TaskSettings, settings: RunSettings, model: ModelConfig) -> 
         sampled_tokens_per_step=sampled,
         evaluation_tokens=evaluation_tokens,
         adapter_parameters=count_adapter_parameters(task.lora, model),
-        rollout_s=rollout_flops / (ROLLOUT_EFFICIENCY * flops_per_s * settings.workers.rollout_threads),
+        rollout_s=rollout_flops / (ROLLOUT_EFFICIENCY * flops_per_s * _rollout_threads(settings)),
         training_s=training_flops / (TRAINING_EFFICIENCY * flops_per_s * settings.workers.train_threads),
     )
+
+
+def _rollout_threads(settings: RunSettings) -> int:
+    return settings.workers.rollout_engines * settings.workers.rollout_threads
 
 
 def count_evaluations(task: TaskSettings) -> int:
@@ -140,21 +146,36 @@ def _warm_start_tokens(task: TaskSettings) -> int:
 
 
 def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ...]:
-    value_bytes = BYTES_PER_VALUE[settings.model.dtype]
-    copies = 2 if settings.workers.layout == "split" else 1
+    value_bytes, engines = BYTES_PER_VALUE[settings.model.dtype], settings.workers.rollout_engines
+    copies = engines + 1 if settings.workers.layout == "split" else 1
     weights = model.num_parameters * value_bytes
-    cache_tokens = settings.engine.slot_tokens + settings.engine.pool_tokens
     adapter_bytes = sum(task.adapter_parameters for task in tasks) * ADAPTER_BYTES_PER_VALUE
     dtype = settings.model.dtype
     return (
         Need("model", copies * weights, f"{model.num_parameters:,} parameters in {dtype} x {copies} process{'es' * (copies > 1)}"),
-        Need("cache", cache_tokens * model.cache_bytes_per_token(value_bytes), f"{cache_tokens:,} tokens (slot + pool) in {dtype}"),
-        Need("adapters", 2 * adapter_bytes, f"{len(tasks)} tasks, float32, for rollout and for training"),
+        *_cache_memory(settings, model),
+        Need(
+            "adapters", (engines + 1) * adapter_bytes, f"{len(tasks)} tasks, float32, for rollout{_times(engines)} and for training"
+        ),
         Need("optimizer", (NUM_MOMENTS + 1) * adapter_bytes, "two moments and a gradient of each adapter, float32"),
         Need(
             "activations", _activation_bytes(settings, model), f"one micro-batch of {settings.training.micro_batch_tokens:,} tokens"
         ),
     )
+
+
+def _cache_memory(settings: RunSettings, model: ModelConfig) -> Iterator[Need]:
+    """Each engine's own cache, and the tier in main memory that they share."""
+    engine, engines, dtype = settings.engine, settings.workers.rollout_engines, settings.model.dtype
+    token_bytes = model.cache_bytes_per_token(BYTES_PER_VALUE[dtype])
+    own_tokens = engine.slot_tokens + engine.pool_tokens
+    yield Need("cache", engines * own_tokens * token_bytes, f"{own_tokens:,} tokens (slot + pool) in {dtype}{_times(engines)}")
+    if engine.host_tokens:
+        yield Need("host cache", engine.host_tokens * token_bytes, f"{engine.host_tokens:,} tokens in {dtype}, for all engines")
+
+
+def _times(engines: int) -> str:
+    return f" x {engines} engines" if engines > 1 else ""
 
 
 def _activation_bytes(settings: RunSettings, model: ModelConfig) -> int:
@@ -178,6 +199,13 @@ def _disk(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ..
         Need("records", record_bytes, f"the last two and every {every}-th step: {sum(records)} records of adapter and moments"),
         Need("samples", tokens * SAMPLE_BYTES_PER_TOKEN, f"at most {tokens:,} sampled tokens"),
     )
+
+
+def _cache_disk(settings: RunSettings, model: ModelConfig) -> Iterator[Need]:
+    tokens, dtype = settings.engine.disk_tokens, settings.model.dtype
+    if tokens:
+        token_bytes = model.cache_bytes_per_token(BYTES_PER_VALUE[dtype])
+        yield Need("disk cache", tokens * token_bytes, f"{tokens:,} tokens in {dtype}, for all engines")
 
 
 def _time_s(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> float:

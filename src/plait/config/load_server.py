@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from plait.config.checks import check_sizes
+from plait.config.checks import check_engines, check_sizes
 from plait.config.known_keys import settings_at, walk_keys
 from plait.config.paths import resolve_path
 from plait.config.problems import Location, describe_errors, find_non_finite, raise_problems
@@ -42,7 +42,8 @@ def load_server_settings(file: Path | None, environment: Mapping[str, str]) -> S
     raise_problems(problems, source)
     settings = _validate(data, origins, source)
     resolved, problems = _resolve(settings, file.absolute().parent if file else Path.cwd(), origins)
-    raise_problems([*problems, *check_sizes(settings.model, settings.engine, settings.training)], source)
+    problems += check_sizes(settings.model, settings.engine, settings.training)
+    raise_problems([*problems, *check_engines(settings.workers, settings.engine)], source)
     return resolved
 
 

@@ -22,10 +22,12 @@ class ModelSettings(Settings):
 class WorkerSettings(Settings):
     layout: Literal["split", "shared"] = "split"
     """"split": rollout and training in a process each; "shared": one process does both."""
+    rollout_engines: Annotated[int, Field(ge=1, le=64)] = 1
+    """Rollout processes, each with the model and a cache of its own. A generation may go on at another after each chunk."""
     rollout_threads: Annotated[int, Field(ge=1)] = 1
-    """Of the rollout process. While the trainer is idle, its threads are added."""
+    """Of each rollout process. While the trainer is idle, its threads are added."""
     train_threads: Annotated[int, Field(ge=1)] = 1
-    """Of the training process. Together with rollout_threads not more than there are cores."""
+    """Of the training process. All threads together not more than there are cores."""
     environment_processes: Annotated[int, Field(ge=1)] = 2
     """Processes that run environments and rewards, shared by all tasks."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
@@ -39,12 +41,27 @@ class EngineSettings(Settings):
     """Cache of the generations being decoded: rows x padded length never exceeds it."""
     pool_tokens: Annotated[int, Field(ge=128)] = 32768
     """Cache of shared prompts and of generations that wait."""
+    cache_tokens: Annotated[int, Field(ge=128)] | None = None
+    """Most tokens that the chunks at one engine may come to need together; absent: as slot_tokens."""
+    host_tokens: Annotated[int, Field(ge=0)] = 0
+    """Cache in main memory that all engines of this machine read: what an engine's own had to give up. 0: none."""
+    disk_tokens: Annotated[int, Field(ge=0)] = 0
+    """The same on disk, below it. 0: none."""
+    scheduling: Literal["context", "fifo"] = "context"
+    """Whose chunk goes next, and where: "context" by expected lengths and by what is cached where, "fifo" by arrival."""
+    drafting: Literal["auto", "off"] = "off"
+    """"auto": tokens that siblings drew are tried several at once, where that pays. Which tokens are drawn stays the same."""
     chunk_tokens: Annotated[int, Field(ge=1)] = 128
     """A generation goes back to the queue after so many new tokens."""
     batch_invariant: Literal["auto", "require", "off"] = "auto"
     """"auto": on where this machine passes the self-test."""
     adaptive_concurrency: bool = True
-    """Find the number of rows by measured throughput, up to max_rows."""
+    """Find the number of rows of each engine by measured throughput, up to max_rows."""
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Of one engine's cache, for chunks that run."""
+        return self.slot_tokens if self.cache_tokens is None else self.cache_tokens
 
 
 class TrainingSettings(Settings):

@@ -59,6 +59,24 @@ class WorkerSpan(Event, frozen=True, kw_only=True, tag="worker"):
     num_tokens: int = 0
 
 
+class EngineSample(Event, frozen=True, kw_only=True, tag="engine"):
+    """How rollout engine `engine` (its worker's name) stood: every few seconds while it works, and when it goes idle."""
+
+    engine: str
+    num_rows: int
+    num_waiting: int = 0
+    """Chunks that it was given and has not begun."""
+    num_queued: int = 0
+    """Generations that wait for any engine."""
+    reserved_tokens: int
+    """Of its cache, for the chunks that it has."""
+    cache_tokens: int
+    num_moves: int = 0
+    """Generations that went on here after another engine had their last chunk, since the run came up."""
+    counters: dict[str, float] = {}
+    """Totals since its process started: `engine_counters`."""
+
+
 class StepCommitted(Event, frozen=True, kw_only=True, tag="step"):
     """Optimizer step `step` of `task` is durable: policy version `step` exists. Step numbers start at 1."""
 
@@ -85,6 +103,8 @@ class StepCommitted(Event, frozen=True, kw_only=True, tag="step"):
     staleness_mean: float | None = None
     """Mean age of the sampled tokens, in policy versions."""
     rollout_s: float | None = None
+    tail_s: float | None = None
+    """From the end of nine tenths of the step's generations to the end of the last."""
     environment_s: float | None = None
     queued_s: float | None = None
     training_s: float | None = None
@@ -131,6 +151,7 @@ AnyEvent = (
     | TaskStateChanged
     | PhaseSpan
     | WorkerSpan
+    | EngineSample
     | StepCommitted
     | EvaluationDone
     | RewardError

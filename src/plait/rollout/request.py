@@ -27,8 +27,10 @@ class GenerationRequest:
     """Tokens of the context that the first chunk found in the cache."""
     chunk_id: str = ""
     """What the latest chunk is called at the engine; empty: like the request."""
+    engine: str = ""
+    """Name of the engine that has the running chunk, or had the latest one and its cache; empty: none has."""
     cache_handle: str = ""
-    """The engine's stored cache of the context and the tokens so far; empty: none."""
+    """The stored cache of the context and the tokens so far; empty: none."""
     kept_handle: str = ""
     """The cache of the finished generation, if `keep_cache` asked for it; whoever asked releases it."""
     on_chunk: Callable[[ChunkResult], None] | None = None

@@ -1,18 +1,22 @@
-"""Generations for whoever asks, over one engine. Runs in the controller's event loop; never blocks and never polls.
+"""Generations for whoever asks, over the engines of a deployment. Runs in the controller's event loop; never blocks, never polls.
 
-- `generate` ends in a Segment, a RolloutError or a cancellation, also when the engine is lost (its chunks run again).
-- At most `limit()` chunks are handed to the engine; the rest wait in the buffer.
+- `generate` ends in a Segment, a RolloutError or a cancellation, also when engines are lost: what ran on one runs again elsewhere.
+- The scheduler decides which chunk goes where; the ledger has what each engine has promised. What finds no room waits here.
 - Each chunk has an id of its own at the engine, so a late result, of a cancelled request or a lost engine, is never taken for
   another's.
-- A stored cache that no later chunk will use is released.
+- A stored cache that no later chunk will use is released, wherever copies of it may be.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from plait.rollout.buffer import RequestBuffer
+from plait.rollout.buffer_scheduler import BufferScheduler
+from plait.rollout.engine_ledger import EngineLedger
+from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
+from plait.rollout.scheduler import Placement, Scheduler
 from plait.types.chunks import Chunk, ChunkResult
 from plait.types.errors import PlaitError
 from plait.types.sampling import StopReason
@@ -24,38 +28,44 @@ class RolloutError(PlaitError):
 
 
 class EngineLink(Protocol):
-    """Where chunks go. Calls hand over and return at once; what is lost on the way is told by `detach`."""
+    """Where an engine's chunks go. Calls hand over and return at once; what is lost on the way is told by `detach`."""
 
     def submit(self, chunks: Sequence[Chunk]) -> None: ...
 
     def cancel(self, request_ids: Sequence[str]) -> None: ...
 
-    def release(self, handles: Sequence[str]) -> None: ...
+    def release(self, handles: Sequence[str]) -> None:
+        """Also of caches that it does not have."""
+        ...
 
 
 class RolloutService:
-    """`limit` is asked whenever there may be room; call `pump` when it has risen at another time.
+    """`max_rows` is asked how many chunks an engine may have whenever there may be room; call `pump` when it has risen."""
 
-    `buffer` decides who goes next.
-    """
-
-    def __init__(self, chunk_tokens: int, limit: Callable[[], int], buffer: RequestBuffer | None = None) -> None:
-        self.chunk_tokens, self._limit = chunk_tokens, limit
-        self.buffer = RequestBuffer() if buffer is None else buffer
-        self._engine: EngineLink | None = None
+    def __init__(self, chunk_tokens: int, max_rows: Callable[[str], int], scheduler: Scheduler | None = None) -> None:
+        self._max_rows = max_rows
+        self.scheduler: Scheduler = BufferScheduler() if scheduler is None else scheduler
+        self.scheduler.chunk_tokens = chunk_tokens
+        self.num_moves: Counter[str] = Counter()
+        """Chunks that went on at an engine after another had the one before, by the new engine's name."""
+        self._links: dict[str, EngineLink] = {}
+        self._ledger = EngineLedger()
         self._failure: Exception | None = None
         self._futures: dict[str, asyncio.Future[Segment]] = {}
-        self._chunks: dict[str, str] = {}
-        """Id of a chunk that runs -> request_id."""
         self._num_chunks = 0
         self._will_pump = False
+
+    @property
+    def engines(self) -> list[EngineState]:
+        """What each has reserved; one that was lost and is not back is full."""
+        return self._ledger.states(self._max_rows)
 
     async def generate(self, request: GenerationRequest) -> Segment:
         """The whole generation; cancelling the caller cancels it in the engine."""
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[Segment] = asyncio.get_running_loop().create_future()
-        self.buffer.add(request)
+        self.scheduler.add(request)
         self._futures[request.request_id] = future
         self._pump_soon()
         try:
@@ -65,27 +75,33 @@ class RolloutService:
             self._leave(request)
 
     def _leave(self, request: GenerationRequest) -> None:
-        """Take what is left of a request out of buffer and engine; its place goes to the next."""
-        if self.buffer.remove(request.request_id):
-            del self._chunks[request.chunk_id]
-            if self._engine is not None:
-                self._engine.cancel([request.chunk_id])
+        """Take what is left of a request out of scheduler and engine; its place goes to the next."""
+        if self.scheduler.remove(request.request_id):
+            self._ledger.free(request.chunk_id)
+            if request.engine in self._links:
+                self._links[request.engine].cancel([request.chunk_id])
             self._pump_soon()
         self.release([request.cache_handle])
 
-    def attach(self, engine: EngineLink) -> None:
-        """A fresh engine takes over; what ran on a lost one runs again."""
-        self.detach()
-        self._engine, self._failure = engine, None
+    # ---- engines
+
+    def attach(self, name: str, engine: EngineLink, cache_tokens: int) -> None:
+        """A fresh engine comes, of so many tokens of cache; what ran on a lost one of its name runs again."""
+        self.detach(name)
+        self._ledger.add(name, cache_tokens)
+        self._links[name], self._failure = engine, None
         self.pump()
 
-    def detach(self) -> None:
-        """The engine is lost, with its chunks and caches. Generations wait for the next."""
-        self._engine = None
-        self._chunks.clear()
-        for request in self.buffer:
-            request.cache_handle = ""
-        self.buffer.requeue_running()
+    def detach(self, name: str) -> None:
+        """The engine is lost, with its chunks and caches; they wait for room at the others, or for the next of its name."""
+        if self._links.pop(name, None) is None:
+            return
+        self._ledger.lose(name)
+        for request in self.scheduler:
+            if request.engine == name:
+                request.engine = ""
+        self.scheduler.requeue_running(name)
+        self.pump()
 
     def fail_all(self, error: Exception) -> None:
         """No engine will come: all generations end with `error`, and so does each new one until `attach`."""
@@ -94,10 +110,13 @@ class RolloutService:
             if not future.done():
                 future.set_exception(error)
 
+    # ---- results
+
     def on_results(self, results: Sequence[ChunkResult]) -> None:
         unused: list[str] = []
         for result in results:
-            request = self.buffer.running(self._chunks.pop(result.request_id, ""))
+            held = self._ledger.free(result.request_id)
+            request = None if held is None else self.scheduler.running(held.request_id)
             if request is None:
                 unused.append(result.cache_handle)
                 continue
@@ -114,36 +133,48 @@ class RolloutService:
         if not problem:
             request.append(result)
             if result.stop == StopReason.BUDGET:
-                self.buffer.requeue(request.request_id)
+                self.scheduler.requeue(request.request_id)
                 return
-        self.buffer.finish(request.request_id)
+        self._end(request, problem, result.stop)
+
+    def _end(self, request: GenerationRequest, problem: str, stop: StopReason = StopReason.FAILED) -> None:
+        self.scheduler.finish(request.request_id)
         future = self._futures[request.request_id]
         if future.done():
             return
         if problem:
             future.set_exception(RolloutError(f"request {request.request_id}: {problem}"))
         else:
-            future.set_result(request.segment(result.stop))
+            future.set_result(request.segment(stop))
 
-    def release(self, handles: Sequence[str]) -> None:
-        """Free stored caches; also those that finished generations kept for a later turn."""
+    def release(self, handles: Iterable[str]) -> None:
+        """Free stored caches at all engines; also those that finished generations kept for a later turn."""
         named = [handle for handle in handles if handle]
-        if named and self._engine is not None:
-            self._engine.release(named)
+        if named:
+            for link in self._links.values():
+                link.release(named)
+
+    # ---- chunks
 
     def pump(self) -> None:
         """Hand chunks over while there is room."""
-        chunks: list[Chunk] = []
-        while self._engine is not None and self.buffer.num_running < self._limit():
-            request = self.buffer.take()
-            if request is None:
-                break
-            self._num_chunks += 1
-            request.chunk_id = f"{request.request_id}#{self._num_chunks}"
-            self._chunks[request.chunk_id] = request.request_id
-            chunks.append(request.next_chunk(self.chunk_tokens))
-        if chunks and self._engine is not None:
-            self._engine.submit(chunks)
+        chunks: dict[str, list[Chunk]] = defaultdict(list)
+        while self._links and (placement := self.scheduler.place(self.engines)) is not None:
+            if placement.problem:
+                self._end(placement.request, placement.problem)
+            else:
+                chunks[placement.engine].append(self._next_chunk(placement))
+        for name, handed in chunks.items():
+            self._links[name].submit(handed)
+
+    def _next_chunk(self, placement: Placement) -> Chunk:
+        request, engine = placement.request, placement.engine
+        self._num_chunks += 1
+        if request.engine not in ("", engine):
+            self.num_moves[engine] += 1
+        request.engine, request.chunk_id = engine, f"{request.request_id}#{self._num_chunks}"
+        self._ledger.reserve(request.chunk_id, engine, request.request_id, placement.footprint_tokens)
+        return request.next_chunk(placement.budget_tokens)
 
     def _pump_soon(self) -> None:
         """Once for all that come or go in this turn of the event loop: one message, and no place for what is about to go."""

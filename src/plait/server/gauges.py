@@ -40,15 +40,18 @@ class ServiceGauges(Collector):
             yield GaugeMetricFamily(f"plait_{name}", TEXTS[name], value)
 
     def _values(self) -> Iterator[tuple[str, float]]:
-        service, buffer = self._service, self._service.buffer
+        service, scheduler = self._service, self._service.backend.rollout.scheduler
         futures = service.futures.table.total_counts
         yield "resident_adapters", service.models.num_resident
         yield "waiting_calls", service.models.num_waiting
         yield "live_sessions", service.sessions.num_live
         yield "accepted_samples", service.sampling.num_samples
-        yield "waiting_samples", buffer.num_waiting
-        yield "running_samples", buffer.num_running
-        yield "cache_tokens", sum(len(each.context_tokens) + len(each.tokens) for each in buffer if each.cache_handle)
+        yield "waiting_samples", scheduler.num_waiting
+        yield "running_samples", scheduler.num_running
+        yield (
+            "cache_tokens",
+            sum(len(each.context_tokens) + len(each.tokens) for each in scheduler if each.engine and each.cache_handle),
+        )
         yield "pending_futures", futures.num_pending
         yield "held_futures", futures.num_held
         yield "held_future_bytes", futures.held_bytes

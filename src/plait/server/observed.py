@@ -1,10 +1,11 @@
 """Parts of the service that report how long things take, and otherwise are what they extend."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 
-from plait.operations.fair_share import FairShareBuffer
+from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
+from plait.rollout.scheduler import Placement, Scheduler
 from plait.server.call import Call, CallResult
 from plait.server.call_handler import CallHandler, ModelShape
 from plait.server.certificates import Certifier
@@ -48,27 +49,55 @@ class ObservedHandler(CallHandler):
             self._metrics.call_ran(call, start_s, time.monotonic())
 
 
-class ObservedBuffer(FairShareBuffer):
-    """Every generation enters, has its first chunk and leaves here."""
+class ObservedScheduler(Scheduler):
+    """Every generation enters, has its first chunk and leaves here; `inner` decides."""
 
-    def __init__(self, metrics: Metrics, turn_chunks: int, cost_of: Callable[[GenerationRequest], float]) -> None:
-        super().__init__(turn_chunks, cost_of)
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, inner: Scheduler) -> None:
+        self._metrics, self._inner = metrics, inner
         self._added_s: dict[str, float] = {}
         self._without_tokens: set[str] = set()
 
+    @property
+    def chunk_tokens(self) -> int:
+        return self._inner.chunk_tokens
+
+    @chunk_tokens.setter
+    def chunk_tokens(self, chunk_tokens: int) -> None:
+        self._inner.chunk_tokens = chunk_tokens
+
+    @property
+    def num_running(self) -> int:
+        return self._inner.num_running
+
+    @property
+    def num_waiting(self) -> int:
+        return self._inner.num_waiting
+
+    def __iter__(self) -> Iterator[GenerationRequest]:
+        return iter(self._inner)
+
+    def place(self, engines: Sequence[EngineState]) -> Placement | None:
+        return self._inner.place(engines)
+
+    def running(self, request_id: str) -> GenerationRequest | None:
+        return self._inner.running(request_id)
+
+    def requeue_running(self, engine: str | None = None) -> None:
+        """The wait for a first token goes on."""
+        self._inner.requeue_running(engine)
+
     def add(self, request: GenerationRequest) -> None:
-        super().add(request)
+        self._inner.add(request)
         self._added_s[request.request_id] = time.monotonic()
         self._without_tokens.add(request.request_id)
 
     def requeue(self, request_id: str) -> None:
-        """Where the engine was lost instead, the wait for a first token goes on."""
-        self._observe_first(self._requests[request_id])
-        super().requeue(request_id)
+        if (request := self._inner.running(request_id)) is not None:
+            self._observe_first(request)
+        self._inner.requeue(request_id)
 
     def finish(self, request_id: str) -> GenerationRequest:
-        request = super().finish(request_id)
+        request = self._inner.finish(request_id)
         self._observe_first(request)
         self._metrics.sample_ended(time.monotonic() - self._added_s[request_id])
         self._drop(request_id)
@@ -76,7 +105,7 @@ class ObservedBuffer(FairShareBuffer):
 
     def remove(self, request_id: str) -> bool:
         self._drop(request_id)
-        return super().remove(request_id)
+        return self._inner.remove(request_id)
 
     def _observe_first(self, request: GenerationRequest) -> None:
         if request.tokens and request.request_id in self._without_tokens:

@@ -1,5 +1,7 @@
 """One request to sample, checked and in the engine's terms; and its result in the client's."""
 
+import hashlib
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,11 +63,16 @@ class SampleCall:
         return len(self.prompt_tokens) + self.request.num_samples * self.sampling.max_new_tokens
 
     def generations(self) -> list[GenerationRequest]:
-        sampler = self.sampler
+        policy, adapter, group = self.sampler.policy, self.sampler.adapter, self._group()
         return [
-            GenerationRequest(name, sampler.policy.task, sampler.policy, sampler.adapter, self.prompt_tokens, self._sampling(index))
+            GenerationRequest(name, policy.task, policy, adapter, self.prompt_tokens, self._sampling(index), group=group)
             for index, name in enumerate(self.sequence_ids)
         ]
+
+    def _group(self) -> str:
+        """One for equal prompts under one policy version, however many requests they come in."""
+        digest = hashlib.blake2b(array("q", self.prompt_tokens).tobytes(), digest_size=16).hexdigest()
+        return f"{self.sampler.policy}#{digest}"
 
     def _sampling(self, index: int) -> SamplingParams:
         params = self.sampling

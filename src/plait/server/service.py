@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 
 from plait.cluster.messages import Ready
+from plait.cluster.rollout_deployment import make_scheduler
 from plait.config.server import ServerSettings
 from plait.models.catalogue import find
 from plait.models.hf_config import read_config
 from plait.models.tokenizer import Tokenizer
 from plait.operations.futures import FutureLimits
 from plait.operations.quotas import REMEDY, Quota, QuotaLimits, Quotas
-from plait.rollout.buffer import TURNS
 from plait.server.administration import Administration
 from plait.server.audit import Audit
 from plait.server.backend import Backend
@@ -39,7 +39,7 @@ from plait.server.managed.runs import ManagedRuns
 from plait.server.metrics import Metrics
 from plait.server.model_registry import ModelRegistry
 from plait.server.model_runner import ModelRunner
-from plait.server.observed import ObservedBuffer, ObservedHandler
+from plait.server.observed import ObservedHandler, ObservedScheduler
 from plait.server.openai.endpoint import OpenAIEndpoint
 from plait.server.openai.models import ModelNames
 from plait.server.principal import Authenticator
@@ -86,12 +86,9 @@ class Service:
 
         self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
         self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
-        self.buffer = ObservedBuffer(
-            self.metrics,
-            max(1, settings.engine.max_rows // TURNS),
-            cost_of=lambda r: float(r.chunk_budget(settings.engine.chunk_tokens)),
-        )
-        self.backend = Backend(settings, str(self.model_path), self.buffer, self.fail)
+        self.scheduler = make_scheduler(settings)
+        observed = ObservedScheduler(self.metrics, self.scheduler)
+        self.backend = Backend(settings, str(self.model_path), observed, self.fail)
         self.futures = Futures(
             FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
         )
@@ -203,7 +200,7 @@ class Service:
         return self.models.num_waiting + self.sampling.num_samples
 
     def apply_tenant(self, tenant_id: str, weight: float, quotas: dict[str, int] | None) -> None:
-        self.buffer.set_weight(tenant_id, weight)
+        self.scheduler.set_weight(tenant_id, weight)
         limits = self.quotas.default if quotas is None else QuotaLimits(**quotas)
         self.quotas.set_limits(tenant_id, limits, time.monotonic())
 

@@ -71,8 +71,10 @@ class Collector:
             return None
         on_failure = self._reporter(task.name, step, example.example_id)
         params = [training_params(task, self.settings.seed, step, group, s, stops) for s in range(task.group_size)]
+        queue = self.identity.key(task.name)
+        siblings = f"{queue}@{ref.policy.version}/{step}/{group}"
         jobs = [
-            self.runner.run(task, ref, self.identity.key(task.name), example, group, sample, params[sample], clock, on_failure)
+            self.runner.run(task, ref, queue, example, group, sample, params[sample], clock, on_failure, siblings)
             for sample in range(task.group_size)
         ]
         try:
@@ -106,6 +108,7 @@ class Collector:
             num_groups_without_gradient=data.num_groups_without_gradient,
             num_trained_tokens=data.num_trained_tokens,
             rollout_s=clock.total_s("rollout"),
+            tail_s=clock.tail_s,
             environment_s=clock.total_s("environment"),
             staleness_mean=mean_staleness(batch, latest),
         )

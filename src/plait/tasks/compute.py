@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from plait.cluster.messages import Busy, CloseTask, JobFailed, OpenTask, Ready, TaskOpened, Update, UpdateDone
+from plait.observe.events import EngineSample
 from plait.rollout.request import GenerationRequest
 from plait.types.errors import WorkerFailure
 from plait.types.trajectory import Segment
@@ -19,6 +20,8 @@ class ComputeListener(Protocol):
     """Called in the event loop."""
 
     def on_message(self, worker: str, message: ToRun) -> None: ...
+
+    def on_engine(self, sample: EngineSample) -> None: ...
 
     def on_worker_lost(self, worker: str, failure: WorkerFailure) -> None: ...
 

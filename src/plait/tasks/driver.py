@@ -228,6 +228,9 @@ class RunDriver:
             case JobFailed(task, error):
                 self._do(self.manager.failed(task, error))
 
+    def on_engine(self, sample: e.EngineSample) -> None:
+        self.emit(sample)
+
     def _on_busy(self, worker: str, busy: Busy) -> None:
         self.emit(e.WorkerSpan(time_s=busy.end_s, worker=worker, start_s=busy.start_s, task=busy.task, num_tokens=busy.num_tokens))
 

@@ -40,12 +40,15 @@ class EpisodeRunner:
         params: SamplingParams,
         clock: PhaseClock,
         on_failure: OnFailure,
+        siblings: str = "",
     ) -> Trajectory:
+        """`siblings` names the episodes of the same question under the same policy; empty: it is alone."""
         kept: list[str] = []
 
         async def generate(context_tokens: tuple[int, ...], turn: int, keep_cache: bool) -> Segment:
             request_id = f"{queue}/{next(_numbers)}/{turn}"
             request = GenerationRequest(request_id, queue, ref.policy, ref, context_tokens, params, keep_cache)
+            request.group = f"{siblings}/{turn}" if siblings else ""
             clock.generating(1, time.time())
             try:
                 return await self.rollout.generate(request)

@@ -7,9 +7,12 @@ While any of its episodes generates, the task is in "rollout"; while all that ar
 - One shorter than `MIN_SPAN_S` is joined to the span before; `total_s` still counts its time for its own phase.
 """
 
+import math
 from collections import defaultdict
 
 MIN_SPAN_S = 0.05
+TAIL_SHARE = 0.1
+"""Of a step's generations: the last so many are its tail."""
 
 ROLLOUT, ENVIRONMENT = "rollout", "environment"
 
@@ -20,6 +23,7 @@ class PhaseClock:
         self.num_in_environment = 0
         self.spans: list[tuple[str, float, float]] = []
         """(phase, start, end), in order."""
+        self._generation_ends_s: list[float] = []
         self._totals_s: dict[str, float] = defaultdict(float)
         self._phase = ""
         self._since_s = start_s
@@ -28,6 +32,7 @@ class PhaseClock:
         """So many more episodes (less, if negative) wait for tokens."""
         self.num_generating += change
         self._update(now_s)
+        self._generation_ends_s += [now_s] * -change
 
     def in_environment(self, change: int, now_s: float) -> None:
         """So many more episodes (less, if negative) are under way. One may count here while it generates."""
@@ -62,6 +67,12 @@ class PhaseClock:
             self._close(now_s)
         self._phase = ""
         return self.spans
+
+    @property
+    def tail_s(self) -> float | None:
+        """From the end of `1 - TAIL_SHARE` of the generations so far to the end of the last; None before one has ended."""
+        ends_s = sorted(self._generation_ends_s)
+        return ends_s[-1] - ends_s[math.ceil((1 - TAIL_SHARE) * len(ends_s)) - 1] if ends_s else None
 
     def total_s(self, phase: str) -> float:
         """Seconds spent in a phase, up to the latest change or `finish`."""

@@ -47,8 +47,8 @@ class Endpoint:
 
     def __init__(self, tokenizer: Tokenizer, engine: FakeEngine | None = None, **limits: int) -> None:
         self.engine = engine or FakeEngine()
-        rollout = RolloutService(CHUNK_TOKENS, lambda: 100)
-        rollout.attach(self.engine)
+        rollout = RolloutService(CHUNK_TOKENS, lambda _: 100)
+        rollout.attach("rollout", self.engine, 100_000)
         self.rollout = rollout
         self.quotas = Quotas(QuotaLimits(**limits))
         self.metered: list[tuple[SampleCall, Sampled]] = []

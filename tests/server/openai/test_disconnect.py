@@ -30,7 +30,7 @@ async def check_nothing_is_left(endpoint: Endpoint) -> None:
     await settle(endpoint)
     assert endpoint.engine.chunks == {}
     assert endpoint.engine.caches == set()
-    assert (endpoint.rollout.buffer.num_running, endpoint.rollout.buffer.num_waiting) == (0, 0)
+    assert (endpoint.rollout.scheduler.num_running, endpoint.rollout.scheduler.num_waiting) == (0, 0)
     assert endpoint.sampling.num_samples == 0
     assert endpoint.quotas.used(TENANT, Quota.CONCURRENT_SAMPLES) == 0
 

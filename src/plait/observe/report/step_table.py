@@ -24,6 +24,7 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("logprob_gap_max", "log-prob gap", ".2g"),
     ("staleness_mean", "staleness", ".2f"),
     ("rollout_s", "rollout s", ".1f"),
+    ("tail_s", "tail s", ".2f"),
     ("environment_s", "environment s", ".1f"),
     ("queued_s", "queued s", ".1f"),
     ("training_s", "training s", ".1f"),

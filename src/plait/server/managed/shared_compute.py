@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from plait.cluster.messages import Busy, OpenTask, Ready, UpdateDone
+from plait.observe.events import EngineSample
 from plait.server.backend import Backend
 from plait.server.managed.metered_rollout import MeteredRollout
 from plait.server.usage import UsageMeter
@@ -102,6 +103,9 @@ class Switchboard:
         run = self._runs.get(message.task.partition("/")[0])
         if run is not None:
             run.take(worker, message)
+
+    def on_engine(self, sample: EngineSample) -> None:
+        """What engines do for everybody is in no run's log."""
 
     def _on_busy(self, worker: str, busy: Busy) -> None:
         self.on_message(worker, busy)

@@ -1,0 +1,145 @@
+"""The workers of a run or a service, with the rollouts over all of their engines. Torch-free.
+
+- Every worker with the role has an engine, which goes by the worker's name. When it is lost, what ran there goes on at the others,
+  or at its replacement.
+- How many generations each decodes at once is found by its own measured throughput.
+- The listener hears of everything else that workers report and of what becomes of them, in the event loop.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from plait.cluster.engine_sampler import EngineSampler
+from plait.cluster.messages import ROLLOUT, Busy, ChunksDone, EngineStats, FromWorker, Ready
+from plait.cluster.model_messages import PromptScored
+from plait.cluster.prompt_scoring import PromptScoring
+from plait.cluster.workers import ComputeSettings, WorkerEngine, Workers, configurations
+from plait.observe.events import EngineSample
+from plait.rollout.buffer import TURNS
+from plait.rollout.concurrency import ConcurrencyController
+from plait.rollout.context_scheduler import ContextScheduler, SchedulerLimits
+from plait.rollout.scheduler import Scheduler
+from plait.rollout.service import RolloutService
+from plait.types.errors import WorkerFailure
+
+
+class DeploymentListener(Protocol):
+    def on_message(self, worker: str, message: FromWorker) -> None:
+        """Neither chunks nor scored prompts, which go to who waits for them."""
+        ...
+
+    def on_engine(self, sample: EngineSample) -> None:
+        """Worth an event."""
+        ...
+
+    def on_worker_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None: ...
+
+    def on_worker_ready(self, roles: Sequence[str]) -> None:
+        """A lost worker was replaced."""
+        ...
+
+    def on_failed(self, error: Exception) -> None:
+        """There will be no more workers, or a handler raised `error`."""
+        ...
+
+
+class RolloutDeployment:
+    """`scheduler` decides whose chunk goes next and where; None: as the settings say."""
+
+    def __init__(
+        self,
+        settings: ComputeSettings,
+        model_path: str,
+        num_tasks: int,
+        listener: DeploymentListener,
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        self._engine, self._listener = settings.engine, listener
+        self.workers = Workers(
+            configurations(settings, model_path, num_tasks), settings.workers.max_restarts,
+            self._on_message, self._on_lost, self._on_ready, self._on_failed,
+        )  # fmt: skip
+        max_rows = settings.engine.max_rows
+        self.concurrency = {name: ConcurrencyController(max_rows, max_rows // 2) for name in self.workers.engine_names}
+        self.rollout = RolloutService(settings.engine.chunk_tokens, self._max_rows, scheduler or make_scheduler(settings))
+        self.scoring = PromptScoring(self.workers.send_to)
+        self._sampler = EngineSampler()
+
+    def _max_rows(self, engine: str) -> int:
+        return self.concurrency[engine].limit if self._engine.adaptive_concurrency else self._engine.max_rows
+
+    @property
+    def engine_samples(self) -> list[EngineSample]:
+        """The latest of each engine."""
+        return list(self._sampler.latest.values())
+
+    async def start(self) -> Ready:
+        ready = await self.workers.start()
+        for name in self.workers.engine_names:
+            self._attach(name)
+        self.workers.lend_threads(trainer_is_idle=True)
+        return ready
+
+    async def close(self) -> None:
+        for sample in self._sampler.flush():
+            self._listener.on_engine(sample)
+        await self.workers.close()
+
+    def _attach(self, engine: str) -> None:
+        self.rollout.attach(engine, WorkerEngine(self.workers, engine), self._engine.capacity_tokens)
+        self.scoring.attach(engine)
+
+    # ---- what comes back
+
+    def _on_message(self, worker: str, message: FromWorker) -> None:
+        match message:
+            case ChunksDone(results):
+                self.rollout.on_results(results)
+            case PromptScored():
+                self.scoring.on_scored(message)
+            case EngineStats():
+                self._on_stats(worker, message)
+            case Busy():
+                self._on_busy(worker, message)
+            case _:
+                self._listener.on_message(worker, message)
+
+    def _on_busy(self, worker: str, busy: Busy) -> None:
+        if busy.num_rows:
+            self.concurrency[worker].observe(busy.num_tokens, busy.end_s - busy.start_s, busy.num_rows)
+            self.rollout.pump()
+        self._listener.on_message(worker, busy)
+
+    def _on_stats(self, worker: str, stats: EngineStats) -> None:
+        state = next(state for state in self.rollout.engines if state.name == worker)
+        sample = EngineSample(
+            time_s=stats.time_s, engine=worker, num_rows=stats.num_rows, num_waiting=stats.num_waiting,
+            num_queued=self.rollout.scheduler.num_waiting, reserved_tokens=state.reserved_tokens,
+            cache_tokens=state.cache_tokens, num_moves=self.rollout.num_moves[worker], counters=stats.counters,
+        )  # fmt: skip
+        told = self._sampler.take(sample)
+        if told is not None:
+            self._listener.on_engine(told)
+
+    def _on_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None:
+        self._listener.on_worker_lost(worker, roles, failure)
+        if ROLLOUT in roles:
+            self.rollout.detach(worker)
+            self.scoring.detach(worker)
+
+    def _on_ready(self, worker: str, roles: Sequence[str]) -> None:
+        if ROLLOUT in roles:
+            self._attach(worker)
+        self._listener.on_worker_ready(roles)
+
+    def _on_failed(self, error: Exception) -> None:
+        self._listener.on_failed(error)
+        self.rollout.fail_all(error)
+        self.scoring.fail_all(error)
+
+
+def make_scheduler(settings: ComputeSettings) -> ContextScheduler:
+    """As `engine.scheduling` says, with turns such that `TURNS` queues share the rows when all have more work than fits."""
+    num_rows = settings.workers.rollout_engines * settings.engine.max_rows
+    uses_context = settings.engine.scheduling == "context"
+    return ContextScheduler(limits=SchedulerLimits(turn_chunks=max(1, num_rows // TURNS), uses_context=uses_context))

@@ -1,0 +1,47 @@
+"""What an engine counts, by name: totals since its process started. A name that is absent was not counted.
+
+A counter of another name is shown as it is. `grown` adds up totals across restarts of the process.
+"""
+
+from collections.abc import Iterable, Mapping
+
+COMPUTED_TOKENS = "computed_prompt_tokens"
+"""Context tokens that no cache had."""
+DECODED_TOKENS = "decoded_tokens"
+HIT_TOKENS = {"device": "device_hit_tokens", "host": "host_hit_tokens", "disk": "disk_hit_tokens"}
+"""Context tokens that came from each tier of the cache."""
+DRAFTED_TOKENS = "drafted_tokens"
+"""Proposed."""
+ACCEPTED_TOKENS = "accepted_tokens"
+"""Of those."""
+DRAFTS = "drafts"
+"""How often a row's step verified a draft."""
+
+
+def grown(before: Mapping[str, float], latest: Mapping[str, float], totals: Mapping[str, float]) -> dict[str, float]:
+    """`totals` with what has come since `before`. A counter that fell began anew at 0, with its process."""
+    names = dict.fromkeys([*totals, *latest])
+    return {name: totals.get(name, 0.0) + _growth(before.get(name, 0.0), latest.get(name, 0.0)) for name in names}
+
+
+def _growth(before: float, latest: float) -> float:
+    return latest - before if latest >= before else latest
+
+
+def hit_share(counters: Mapping[str, float], tiers: Iterable[str] = HIT_TOKENS) -> float | None:
+    """Share of the context tokens that came from these tiers; None if none was needed yet."""
+    hits = {tier: counters.get(name, 0.0) for tier, name in HIT_TOKENS.items()}
+    needed = sum(hits.values()) + counters.get(COMPUTED_TOKENS, 0.0)
+    return sum(hits[tier] for tier in tiers) / needed if needed else None
+
+
+def acceptance(counters: Mapping[str, float]) -> float | None:
+    """Share of the drafted tokens that were drawn; None without drafts."""
+    drafted = counters.get(DRAFTED_TOKENS, 0.0)
+    return counters.get(ACCEPTED_TOKENS, 0.0) / drafted if drafted else None
+
+
+def draft_length(counters: Mapping[str, float]) -> float | None:
+    """Mean tokens of a draft."""
+    drafts = counters.get(DRAFTS, 0.0)
+    return counters.get(DRAFTED_TOKENS, 0.0) / drafts if drafts else None
