@@ -21,7 +21,7 @@ from plait.engine.engine import Engine
 from plait.engine.group_drafter import GroupDrafter
 from plait.engine.sampler import Sampler
 from plait.engine.speculation import Speculation
-from plait.engine.step_times import step_times
+from plait.engine.step_times import measure_step_times
 from plait.kv.host_tier import HostTier
 from plait.kv.tiers import LowerTiers
 from plait.models.decoder import Decoder
@@ -56,7 +56,7 @@ def main(connection: Connection, model_path: str, dtype: str) -> None:
     while (message := connection.recv())[0] != "end":
         spec: EngineSpec = message[1]
         if spec.drafts and not profile:
-            profile.update(step_times(decoder, Sampler(use_gumbel=not granted)))
+            profile.update(measure_step_times(decoder, time.perf_counter, spec.size.max_rows))
         EngineLoop(connection, spec, decoder, Sampler(use_gumbel=not granted), profile).run()
     os._exit(0)  # Nothing is left to be put away, and torch takes its time.
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from plait.engine.engine import Engine
 from plait.engine.row import Row
 from plait.types.chunks import Chunk, ChunkResult
+from plait.types.sampling import StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class PreemptingEngine(Engine):
 
     def _preempt(self, index: int) -> None:
         row = self.rows[index]
-        self._end_row(index, row.result_so_far)
+        self._end_row(index, row.result(StopReason.CANCELLED))
         self._done.pop()
         self._remember(row)
         self.waiting[row.chunk.request_id] = _rest(row)

@@ -128,8 +128,7 @@ class Engine:
         num_before = len(self.rows)
         while self.waiting:
             chunk = next(iter(self.waiting.values()))
-            longest = max([self.limits.longest_tokens(chunk), *(row.longest_tokens for row in self.rows)])
-            if not self.slots.fits(len(self.rows) + 1, longest):
+            if not self._has_room(chunk):
                 break
             del self.waiting[chunk.request_id]
             try:
@@ -144,6 +143,10 @@ class Engine:
             self._load(index)
             if self.speculation is not None:
                 self.speculation.start(self.rows[index])
+
+    def _has_room(self, chunk: Chunk) -> bool:
+        longest = max([self.limits.longest_tokens(chunk), *(row.longest_tokens for row in self.rows)])
+        return self.slots.fits(len(self.rows) + 1, longest)
 
     def _new_row(self, chunk: Chunk) -> Row:
         adapter = self.adapters.acquire(chunk.adapter) if chunk.adapter else None
