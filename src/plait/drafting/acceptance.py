@@ -26,20 +26,19 @@ class _Position:
     tried: float = 0.0
     predicted: float = 0.0
     accepted: float = 0.0
+    scale: float = 1.0
+    """Accepted over predicted."""
 
     def observe(self, predicted: float, accepted: bool) -> None:
         keep = 1 - 1 / WINDOW
         self.tried = self.tried * keep + 1
         self.predicted = self.predicted * keep + predicted
         self.accepted = self.accepted * keep + accepted
+        self.scale = (self.accepted + PRIOR_TRIALS * PRIOR_RATE) / (self.predicted + PRIOR_TRIALS * PRIOR_RATE)
 
     @property
     def rate(self) -> float:
         return (self.accepted + PRIOR_TRIALS * PRIOR_RATE) / (self.tried + PRIOR_TRIALS)
-
-    @property
-    def scale(self) -> float:
-        return (self.accepted + PRIOR_TRIALS * PRIOR_RATE) / (self.predicted + PRIOR_TRIALS * PRIOR_RATE)
 
 
 @dataclass(slots=True)
@@ -62,8 +61,9 @@ class Acceptance:
 
     def calibrate(self, probabilities: Sequence[float], is_tail: bool = False) -> tuple[float, ...]:
         """Return the expected acceptance of a draft's beginnings, of at most `GAMMA_MAX` tokens; it never rises."""
-        path, found = 1.0, []
-        for position, predicted in zip(self._positions[is_tail], conditionals(probabilities), strict=False):
-            path *= min(1.0, predicted * position.scale)
+        path, before, found = 1.0, 1.0, []
+        for position, here in zip(self._positions[is_tail], probabilities, strict=False):
+            path *= min(1.0, here / before * position.scale)
+            before = here
             found.append(path)
         return tuple(found)

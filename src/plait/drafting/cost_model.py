@@ -55,16 +55,17 @@ def best_plan(rows: Sequence[RowDraft], times: TargetTime, draft_s: float = 0.0,
     """Plan the next step of all rows of a batch; `draft_s` is what drafting for them takes."""
     limits = limits or DraftLimits()
     num_rows = len(rows)
-    plain_s = times.seconds(num_rows, num_rows)
+    order = draft_order(rows, limits)
+    seconds = times.curve(num_rows, len(order)) if rows else [0.0]
+    plain_s = seconds[0]
     weights = [limits.tail_weight if row.is_tail else 1.0 for row in rows]
     expected, weighted = float(num_rows), sum(weights)
     needed = plain_s / expected * (1 - limits.margin) if rows else 0.0
     best, best_cost, best_tokens, best_s = 0, plain_s / weighted if rows else 0.0, expected, plain_s
-    order = draft_order(rows, limits)
     for num, (row, position) in enumerate(order, 1):
         gain = rows[row].acceptances[position]
         expected, weighted = expected + gain, weighted + gain * weights[row]
-        verify_s = times.seconds(num_rows, num_rows + num)
+        verify_s = seconds[num]
         if verify_s - plain_s > limits.max_extra_s:
             break
         cost = (draft_s + verify_s) / weighted

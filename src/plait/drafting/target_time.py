@@ -5,7 +5,7 @@
 - Two corrections, both exponential averages of observed over predicted: a *level* for everything, which follows the load of the
   machine, and a *shape* for each number of tokens per row, relative to one token per row, whose shape is 1. A step with drafts
   moves the level more than the shape, so that a machine that slows down does not make drafts look dear.
-- More tokens never take less time.
+- A step with drafts never takes less time than one without.
 """
 
 from bisect import bisect_left
@@ -44,6 +44,8 @@ class TargetTime:
         self._table = list(accumulate(by_rows, lambda before, here: [max(pair) for pair in zip(before, here, strict=True)]))
         self.level = 1.0
         self._shape = [1.0] * len(self._widths)
+        self._curves: dict[int, list[tuple[float, int, float]]] = {}
+        """Rows -> for each number of extra tokens: profiled seconds, and between which widths it lies and where."""
 
     def seconds(self, num_rows: int, num_tokens: int) -> float:
         """Return the expected time of a step of `num_tokens` tokens in `num_rows` rows; 0 without rows."""
@@ -52,6 +54,17 @@ class TargetTime:
         width = max(num_tokens / num_rows, 1.0)
         shape = interpolate(self._widths, self._shape, min(width, self._widths[-1]))
         return self.level * max(self._profiled(num_rows, width) * shape, self._profiled(num_rows, 1.0))
+
+    def curve(self, num_rows: int, num_extra: int) -> list[float]:
+        """Return the expected times with 0 to `num_extra` tokens more than one a row, as `seconds` but never falling."""
+        points = self._curves.setdefault(num_rows, [])
+        points += [self._point(num_rows, num_rows + extra) for extra in range(len(points), num_extra + 1)]
+        shape, level, least, found = self._shape, self.level, points[0][0], []
+        for profiled, left, share in points[: num_extra + 1]:
+            here = shape[left]
+            least = max(least, profiled * (here + share * (shape[left + 1] - here) if share else here))
+            found.append(level * least)
+        return found
 
     def observe(self, num_rows: int, num_tokens: int, seconds: float) -> None:
         """Take the measured time of a step."""
@@ -62,6 +75,11 @@ class TargetTime:
         if width > 1:
             nearest = min(range(1, len(self._widths)), key=lambda i: abs(self._widths[i] - width), default=0)
             self._shape[nearest] *= 1 + (SHAPE_STEP * error if nearest else 0)
+
+    def _point(self, num_rows: int, num_tokens: int) -> tuple[float, int, float]:
+        width, last = num_tokens / num_rows, len(self._widths) - 1
+        place = interpolate(self._widths, range(last + 1), min(width, self._widths[-1]))
+        return self._profiled(num_rows, width), int(place), place - int(place)
 
     def _profiled(self, num_rows: int, width: float) -> float:
         return interpolate(self._rows, [interpolate(self._widths, times, width) for times in self._table], num_rows)
