@@ -84,7 +84,7 @@ class SegmentMachine(RuleBasedStateMachine):
 
 
 TestSegment = SegmentMachine.TestCase
-TestSegment.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestSegment.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
 
 
 def test_two_choices_let_nearly_all_slots_fill() -> None:
