@@ -4,8 +4,8 @@
 
 - All systems have the same engines (processes of one thread each), memory for rows and requests; what they draw is compared bit by
   bit. Systems take turns, round after round; figures are medians.
-- Lengths are forced (`seer_workload`), or, in "free", SmolLM2's own. "cache" is what all engines' rows may hold together, as a share
-  of what all requests hold at their ends.
+- Lengths are forced (`seer_workload`), or, in "free", SmolLM2's own. "cache" is what the rows of all engines may hold together, as
+  a share of what all requests hold at their ends.
 - "last tenth" is the time from the end of the first 90 % of requests to the end of all.
 """
 

@@ -73,7 +73,8 @@ class EngineLoop:
         kind = PreemptingEngine if spec.preempts else Engine
         size = spec.size
         self.engine = kind(
-            decoder, AdapterStore(_no_adapter, 1), "benchmark", max_rows=size.max_rows, slot_tokens=size.max_rows * size.context_tokens,
+            decoder, AdapterStore(_no_adapter, 1), "benchmark", max_rows=size.max_rows,
+            slot_tokens=size.max_rows * size.context_tokens,
             pool_tokens=size.pool_tokens, max_context_tokens=size.context_tokens, sampler=sampler, speculation=speculation,
         )  # fmt: skip
         if isinstance(self.engine, PreemptingEngine):

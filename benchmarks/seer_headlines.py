@@ -25,8 +25,8 @@ def headlines_of(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         "tail_saved": _tail(binding),
         "share_of_oracle": _against(binding, "+ context", "oracle", 0.96, "x", "tokens/s of the oracle; " + where),
         "worst_with_ample_cache": _worst(ample),
-        "outputs_the_same": headline(float(all(row["same_outputs"] for row in rows)), 1, "1 if all are", "tokens and log-probabilities"),
-    }  # fmt: skip
+        "outputs_the_same": _same(rows),
+    }
 
 
 def _pairs(rows: Sequence[Row], system: str, base: str) -> list[tuple[Row, Row]]:
@@ -56,6 +56,10 @@ def _tail(rows: Sequence[Row]) -> dict[str, Any]:
         return headline(None, 0.75, "share", "completion is no earlier anywhere")
     saved = [1 - mine["last_tenth_s"] / its["last_tenth_s"] for mine, its in pairs]
     return headline(sum(saved) / len(saved), 0.75, "share", "of the last tenth's time: " + ", ".join(f"{x:.0%}" for x in saved))
+
+
+def _same(rows: Sequence[Row]) -> dict[str, Any]:
+    return headline(float(all(row["same_outputs"] for row in rows)), 1, "1 if all are", "tokens and log-probabilities")
 
 
 def _worst(rows: Sequence[Row]) -> dict[str, Any]:

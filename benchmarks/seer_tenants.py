@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 SHARES = {"tail": 4, "large": 2, "small": 1, "tiny": 0.5}
 """Tenants and the size of their batches, in the case's groups. The first has long answers."""
-VOCAB_SIZE = 500
+VOCAB_SIZE = 300
+"""At most that of the tiny model."""
 CONTEXT = next(system for system in SYSTEMS if system.name == "+ context")
 
 
