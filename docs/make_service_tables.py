@@ -62,7 +62,7 @@ def _keys(settings: type[Settings], prefix: str) -> Iterator[tuple[str, FieldInf
 
 
 def _metrics() -> Iterator[str]:
-    from plait.server.gauges import TEXTS
+    from plait.server import engine_gauges, gauges
     from plait.server.metrics import Metrics
 
     yield from ("| metric | kind | meaning |", "|---|---|---|")
@@ -70,7 +70,7 @@ def _metrics() -> Iterator[str]:
         if family.name.startswith("plait_"):
             name = f"{family.name}_total" if family.type == "counter" else family.name
             yield f"| `{name}` | {family.type} | {_cell(family.documentation)} |"
-    for name, text in TEXTS.items():
+    for name, text in {**gauges.TEXTS, **engine_gauges.TEXTS, engine_gauges.COUNTS: engine_gauges.COUNTS_TEXT}.items():
         yield f"| `plait_{name}` | gauge | {_cell(text)} |"
 
 

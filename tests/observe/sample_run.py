@@ -49,6 +49,7 @@ class _SampleRun:
         self.clock_s = dict.fromkeys(tasks, START_S + 4.0)
         self.trainer_free_s = START_S
         self.rollout_free_s = START_S
+        self.num_tokens = 0
         self.pending: list[e.AnyEvent] = []
 
     def events(self) -> Iterator[e.AnyEvent]:
@@ -117,6 +118,17 @@ class _SampleRun:
             )
             begin_s = end_s + self.random.choice((0.01, 0.02, 0.3))
             self.rollout_free_s = end_s
+            self.num_tokens += int((end_s - begin_s) * 600)
+        self.pending.append(self._engine_sample(self.rollout_free_s))
+
+    def _engine_sample(self, time_s: float) -> e.EngineSample:
+        return e.EngineSample(
+            time_s=time_s, engine="rollout-0", num_rows=24, num_queued=3, reserved_tokens=3000, cache_tokens=4000, num_moves=2,
+            counters={
+                "decoded_tokens": self.num_tokens, "computed_prompt_tokens": 100, "device_hit_tokens": 200, "host_hit_tokens": 100,
+                "drafted_tokens": 40, "accepted_tokens": 30, "drafts": 10,
+            },
+        )  # fmt: skip
 
     def _step(self, task: str, step: int) -> None:
         warm = task == "calculator" and step <= 3
@@ -178,6 +190,7 @@ class _SampleRun:
             num_groups_without_gradient=2,
             staleness_mean=None if warm else 0.0,
             rollout_s=rollout_s,
+            tail_s=None if rollout_s is None else rollout_s / 4,
             environment_s=environment_s,
             queued_s=queued_s,
             training_s=training_s,

@@ -78,7 +78,7 @@ def page(report: str) -> Page:
 
 def test_sections_come_in_their_order(page: Page) -> None:
     sections = [attributes.get("id") for tag, attributes in page.tags if tag == "section"]
-    assert sections == ["headline", "rewards", "timeline", "utilisation", "steps", "samples", "problems", "config"]
+    assert sections == ["headline", "rewards", "timeline", "utilisation", "engines", "steps", "samples", "problems", "config"]
 
 
 def test_the_headline_has_run_model_time_and_each_gain(page: Page) -> None:

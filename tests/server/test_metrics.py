@@ -7,11 +7,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from plait.cluster.messages import Busy
 from plait.cluster.model_messages import CallDone
+from plait.rollout.context_scheduler import ContextScheduler
+from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
 from plait.server import metrics as metrics_module
 from plait.server.call import Call, CallFailure, CallResult, Kind
 from plait.server.metrics import MAX_MODELS, MAX_TENANTS, Metrics
-from plait.server.observed import ObservedBuffer
+from plait.server.observed import ObservedScheduler
 from plait.types.chunks import ChunkResult
 from plait.types.policy import AdapterRef, PolicyVersion
 from plait.types.sampling import SamplingParams, StopReason
@@ -80,35 +82,38 @@ def generation(name: str) -> GenerationRequest:
     return GenerationRequest(name, "base", POLICY, None, (1, 2), SamplingParams(max_new_tokens=8))
 
 
-def buffer_of(metrics: Metrics) -> ObservedBuffer:
-    return ObservedBuffer(metrics, 1, cost_of=lambda request: 1.0)
+ENGINES = [EngineState("rollout", 1000, 0, 8, 0)]
+
+
+def scheduler_of(metrics: Metrics) -> ObservedScheduler:
+    return ObservedScheduler(metrics, ContextScheduler(chunk_tokens=4))
 
 
 def test_a_sample_waits_until_its_first_tokens_and_takes_until_its_last() -> None:
     metrics = Metrics()
-    buffer, request = buffer_of(metrics), generation("a")
-    buffer.add(request)
-    buffer.take()
-    buffer.requeue_running()  # The engine was lost: still no token.
+    scheduler, request = scheduler_of(metrics), generation("a")
+    scheduler.add(request)
+    scheduler.place(ENGINES)
+    scheduler.requeue_running()  # The engine was lost: still no token.
     assert value(metrics, "plait_sample_wait_seconds_count") == 0
-    buffer.take()
+    scheduler.place(ENGINES)
     request.append(ChunkResult("a", POLICY, (5,), (-1.0,), StopReason.BUDGET))
-    buffer.requeue("a")
+    scheduler.requeue("a")
     assert value(metrics, "plait_sample_wait_seconds_count") == 1
-    buffer.take()
-    buffer.finish("a")
+    scheduler.place(ENGINES)
+    scheduler.finish("a")
     assert value(metrics, "plait_sample_wait_seconds_count") == 1
     assert value(metrics, "plait_sample_seconds_count") == 1
 
 
 def test_a_cancelled_sample_leaves_nothing_behind() -> None:
     metrics = Metrics()
-    buffer = buffer_of(metrics)
+    scheduler = scheduler_of(metrics)
     for name in ("waiting", "running"):
-        buffer.add(generation(name))
-    buffer.take()
+        scheduler.add(generation(name))
+    scheduler.place(ENGINES)
     for name in ("waiting", "running", "never here"):
-        buffer.remove(name)
-    assert not buffer._added_s
-    assert not buffer._without_tokens
+        scheduler.remove(name)
+    assert not scheduler._added_s
+    assert not scheduler._without_tokens
     assert value(metrics, "plait_sample_seconds_count") == 0

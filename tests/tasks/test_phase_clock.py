@@ -107,3 +107,16 @@ def test_a_clock_that_is_set_back_stands_still() -> None:
 def test_ending_more_than_began_is_an_error() -> None:
     with pytest.raises(ValueError, match="ended more than began"):
         PhaseClock(0.0).generating(-1, 0.0)
+
+
+@given(st.lists(st.floats(START_S, START_S + 100), max_size=50))
+def test_the_tail_is_the_time_of_the_last_tenth_of_the_generations(ends_s: list[float]) -> None:
+    clock = PhaseClock(START_S)
+    clock.generating(len(ends_s), START_S)
+    for end_s in sorted(ends_s):
+        clock.generating(-1, end_s)
+    if not ends_s:
+        assert clock.tail_s is None
+        return
+    others = sorted(ends_s)[: -max(1, len(ends_s) // 10)]
+    assert clock.tail_s == max(ends_s) - max(others, default=max(ends_s))

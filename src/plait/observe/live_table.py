@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from plait.observe.snapshot import RunSnapshot, TaskSnapshot, WorkerSnapshot
+from plait.observe.snapshot import EngineSnapshot, RunSnapshot, TaskSnapshot, WorkerSnapshot
 from plait.observe.text import bar, duration, last_line, model_name, one_line, percent, sparkline
 
 PHASE_STYLES = {
@@ -27,19 +27,21 @@ NARROW_CHARACTERS = 100
 MAX_CAUSES = 3
 
 FIXED_LINES = 8
-"""Lines of the view besides one per task and one per worker."""
+"""Lines of the view besides one per task, worker and engine."""
 
 
 def render_run(run: RunSnapshot, width: int, height: int) -> RenderableType:
     """The whole view, at most `height` lines where that can be."""
     causes = _causes(run.tasks)
-    room = max(1, height - FIXED_LINES - len(run.workers) - len(causes))
+    room = max(1, height - FIXED_LINES - len(run.workers) - len(run.engines) - len(causes))
     parts: list[RenderableType] = [_title(run), _task_table(_most_telling(run.tasks, room), width >= NARROW_CHARACTERS)]
     if len(run.tasks) > room:
         parts.append(Text(f"  and {len(run.tasks) - room} more tasks: plait status {run.run}", style="dim"))
     parts += causes
     if run.workers:
         parts.append(_worker_table(run.workers, width >= NARROW_CHARACTERS))
+    if run.engines:
+        parts.append(engine_lines(run.engines))
     parts.append(_footer(run))
     return Group(*parts)
 
@@ -138,6 +140,24 @@ def _worker_table(workers: Sequence[WorkerSnapshot], wide: bool) -> Table:
             _activity(worker),
         )
     return table
+
+
+def engine_lines(engines: Sequence[EngineSnapshot]) -> Text:
+    """One for each engine; what was not measured is left out."""
+    return Text("\n").join(Text(f" {_engine_text(engine)}", style="dim", no_wrap=True, overflow="ellipsis") for engine in engines)
+
+
+def _engine_text(engine: EngineSnapshot) -> str:
+    parts = [
+        f"{one_line(engine.engine, 24)}: idle {percent(engine.idle_share_recent)}",
+        f"{engine.num_rows} row{'' if engine.num_rows == 1 else 's'}",
+        f"reserved {percent(engine.reserved_share)}",
+        f"hits {percent(engine.hit_share)}",
+        f"{engine.num_moves:,} moves",
+    ]
+    if engine.acceptance is not None:
+        parts.append(f"accepted {percent(engine.acceptance)} of drafts of {engine.draft_length or 0:.1f}")
+    return " · ".join(parts)
 
 
 def _activity(worker: WorkerSnapshot) -> Text:

@@ -56,6 +56,32 @@ class WorkerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The latest ones."""
 
 
+class EngineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals are over the whole run; the state is that of the engine's latest report."""
+
+    engine: str
+    idle_share: float | None
+    """Of the time the run was up."""
+    idle_share_recent: float | None
+    num_rows: int
+    num_queued: int
+    """Generations that wait for any engine."""
+    reserved_share: float | None
+    """Of its cache, for the chunks that it has."""
+    reserved_share_mean: float | None
+    """Over its reports while it had chunks."""
+    num_moves: int
+    """Generations that went on here after another engine had them."""
+    hit_share: float | None
+    """Share of the context tokens that came from a cache."""
+    hit_shares: dict[str, float]
+    """The same by tier, where it is not zero."""
+    acceptance: float | None
+    """Share of the drafted tokens that were drawn."""
+    draft_length: float | None
+    counters: dict[str, float]
+
+
 class NoteCount(msgspec.Struct, frozen=True):
     level: str
     message: str
@@ -81,4 +107,5 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     remaining_s: float | None
     tasks: tuple[TaskSnapshot, ...]
     workers: tuple[WorkerSnapshot, ...]
+    engines: tuple[EngineSnapshot, ...]
     notes: tuple[NoteCount, ...]

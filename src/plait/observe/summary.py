@@ -9,6 +9,7 @@
 from collections.abc import Iterable
 
 from plait.observe import events as e
+from plait.observe.engine_summary import EngineSummary
 from plait.observe.snapshot import NoteCount, RunSnapshot
 from plait.observe.task_summary import TaskSummary
 from plait.observe.worker_summary import WorkerSummary
@@ -22,6 +23,7 @@ class RunSummary:
         self.status = "pending"
         self.tasks: dict[str, TaskSummary] = {}
         self.workers: dict[str, WorkerSummary] = {}
+        self.engines: dict[str, EngineSummary] = {}
         self.latest_s: float | None = None
         """Time of the latest event."""
         self._start: e.RunStarted | None = None
@@ -53,6 +55,8 @@ class RunSummary:
                 self._task(event.task).add_error(event)
             case e.WorkerSpan():
                 self._worker(event.worker).add_span(event)
+            case e.EngineSample():
+                self.engines.setdefault(event.engine, EngineSummary(event.engine)).add(event)
             case e.WorkerLost():
                 self._lose_worker(event)
             case e.Note():
@@ -121,6 +125,7 @@ class RunSummary:
         """The state at `now_s`; after the end, at the end."""
         at_s = self.latest_s if self.has_ended and self.latest_s is not None else now_s
         active_s, first_s, start = self.active_s(at_s), self._first_start_s, self._start
+        workers = {name: worker.snapshot(at_s) for name, worker in self.workers.items()}
         return RunSnapshot(
             run=start.run if start else "",
             model=start.model if start else "",
@@ -136,6 +141,7 @@ class RunSummary:
             time_to_first_step_s=None if self._first_step_s is None or first_s is None else self._first_step_s - first_s,
             remaining_s=self.remaining_s(at_s),
             tasks=tuple(task.snapshot(at_s, first_s) for task in self.tasks.values()),
-            workers=tuple(worker.snapshot(at_s) for worker in self.workers.values()),
+            workers=tuple(workers.values()),
+            engines=tuple(engine.snapshot(workers.get(name)) for name, engine in self.engines.items()),
             notes=tuple(NoteCount(level, message, task, count) for (level, message, task), count in self._notes.items()),
         )

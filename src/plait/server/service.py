@@ -29,6 +29,7 @@ from plait.server.database import tenants
 from plait.server.database.calls import drop_results
 from plait.server.database.database import Database
 from plait.server.database.models import sessions_of_live_models
+from plait.server.engine_gauges import EngineGauges
 from plait.server.errors import ServiceError
 from plait.server.external_files import ExternalFiles
 from plait.server.folders import DataFolders
@@ -137,6 +138,7 @@ class Service:
 
         self.metrics.listen(self.backend)
         self.metrics.registry.register(ServiceGauges(self))
+        self.metrics.registry.register(EngineGauges(lambda: self.backend.deployment.engine_samples))
 
     # ---- what must hold before a call is taken in
 

@@ -7,12 +7,11 @@ While any of its episodes generates, the task is in "rollout"; while all that ar
 - One shorter than `MIN_SPAN_S` is joined to the span before; `total_s` still counts its time for its own phase.
 """
 
-import math
 from collections import defaultdict
 
 MIN_SPAN_S = 0.05
-TAIL_SHARE = 0.1
-"""Of a step's generations: the last so many are its tail."""
+TAIL_PART = 10
+"""The last tenth of a step's generations, at least one, is its tail."""
 
 ROLLOUT, ENVIRONMENT = "rollout", "environment"
 
@@ -70,9 +69,10 @@ class PhaseClock:
 
     @property
     def tail_s(self) -> float | None:
-        """From the end of `1 - TAIL_SHARE` of the generations so far to the end of the last; None before one has ended."""
+        """From the end of all generations but the tail to the end of the last; None before one has ended."""
         ends_s = sorted(self._generation_ends_s)
-        return ends_s[-1] - ends_s[math.ceil((1 - TAIL_SHARE) * len(ends_s)) - 1] if ends_s else None
+        num_others = len(ends_s) - max(1, len(ends_s) // TAIL_PART)
+        return ends_s[-1] - ends_s[max(0, num_others - 1)] if ends_s else None
 
     def total_s(self, phase: str) -> float:
         """Seconds spent in a phase, up to the latest change or `finish`."""

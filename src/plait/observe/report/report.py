@@ -18,6 +18,7 @@ import msgspec
 
 from plait.observe.events import AnyEvent
 from plait.observe.report.curves import curve_data
+from plait.observe.report.engines import engine_rows, tail_rows
 from plait.observe.report.headline import figures, subtitle, task_headline
 from plait.observe.report.history import RunHistory
 from plait.observe.report.problems import find_problems
@@ -42,6 +43,8 @@ def build_report(events: Iterable[AnyEvent], samples: Sequence[TaskSamples] = ()
         headlines=[task_headline(history, task) for task in run.tasks],
         figures=figures(history, run),
         workers=worker_rows(history, now_s),
+        engines=engine_rows(run.engines),
+        tails=tail_rows(history),
         gaps=axis.gaps,
         tables=[step_table(name, task.ordered_steps) for name, task in history.tasks.items()],
         samples=sample_views(_in_order(samples, list(history.tasks))),

@@ -1,0 +1,147 @@
+"""Two real engines that serve one deployment, of which one is killed."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from plait.cluster.messages import Busy, Configure, FromWorker
+from plait.cluster.model_messages import ScorePrompt
+from plait.cluster.rollout_deployment import RolloutDeployment
+from plait.config.run import RunSettings
+from plait.observe.events import EngineSample
+from plait.rollout.request import GenerationRequest
+from plait.types.errors import WorkerFailure
+from plait.types.policy import PolicyVersion
+from plait.types.sampling import SamplingParams
+from plait.types.trajectory import Segment
+from tests.runs import tiny_settings, tiny_task
+
+BASE = PolicyVersion("local", "base", 0)
+NUM_REQUESTS, NUM_TOKENS = 12, 40
+
+
+class Deployment(RolloutDeployment):
+    """Remembers what it is told; a lost worker's replacement comes up once `may_restart` is set."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings, settings.model.path, 1, self)
+        self.lost: list[str] = []
+        self.samples: list[EngineSample] = []
+        self.busy: Counter[str] = Counter()
+        self.may_restart, self.is_back = asyncio.Event(), asyncio.Event()
+        restart = self.workers._restart
+
+        async def held(configuration: Configure) -> None:
+            await self.may_restart.wait()
+            await restart(configuration)
+
+        self.workers._restart = held  # type: ignore[method-assign]
+
+    def on_message(self, worker: str, message: FromWorker) -> None:
+        if isinstance(message, Busy):
+            self.busy[worker] += message.num_tokens
+
+    def on_engine(self, sample: EngineSample) -> None:
+        self.samples.append(sample)
+
+    def on_worker_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None:
+        self.lost.append(worker)
+
+    def on_worker_ready(self, roles: Sequence[str]) -> None:
+        self.is_back.set()
+
+    def on_failed(self, error: Exception) -> None:
+        raise error
+
+
+@asynccontextmanager
+async def deployment(folder: Path, num_engines: int) -> AsyncIterator[Deployment]:
+    workers = {"rollout_engines": num_engines, "environment_processes": 1}
+    engine = {"max_rows": 4, "slot_tokens": 512, "pool_tokens": 512, "chunk_tokens": 5, "adaptive_concurrency": False}
+    made = Deployment(tiny_settings(folder, tiny_task("a"), workers=workers, engine=engine))
+    await made.start()
+    try:
+        yield made
+    finally:
+        made.may_restart.set()
+        await made.close()
+
+
+def requests() -> list[GenerationRequest]:
+    """Three groups."""
+    return [
+        GenerationRequest(
+            f"r{n}", "a", BASE, None, (5, 6, 7, n % 3), SamplingParams(NUM_TOKENS, seed=n), group=f"g{n % 3}"
+        )
+        for n in range(NUM_REQUESTS)
+    ]  # fmt: skip
+
+
+async def generate(rollouts: Deployment, on_tokens: Callable[[int], None] = lambda num_tokens: None) -> list[Segment]:
+    """All requests; `on_tokens` hears how many tokens have come back."""
+    wanted, num_tokens = requests(), 0
+
+    def heard(result: Any) -> None:
+        nonlocal num_tokens
+        num_tokens += len(result.tokens)
+        on_tokens(num_tokens)
+
+    for request in wanted:
+        request.on_chunk = heard
+    return await asyncio.gather(*(rollouts.rollout.generate(request) for request in wanted))
+
+
+def test_requests_of_a_killed_engine_go_on_at_the_other_with_the_same_tokens(tmp_path: Path) -> None:
+    async def undisturbed() -> list[Segment]:
+        async with deployment(tmp_path, num_engines=1) as rollouts:
+            assert rollouts.workers.names == ("rollout", "train")
+            return await generate(rollouts)
+
+    async def disturbed() -> list[Segment]:
+        async with deployment(tmp_path, num_engines=2) as rollouts:
+            assert rollouts.workers.names == ("rollout-0", "rollout-1", "train")
+            killed: list[int] = []
+
+            def kill_once(num_tokens: int) -> None:
+                state = rollouts.rollout.engines[0]
+                if num_tokens > NUM_REQUESTS * NUM_TOKENS // 3 and state.num_rows and not killed:
+                    killed.append(rollouts.workers.pids["rollout-0"])
+                    os.kill(killed[0], signal.SIGKILL)
+
+            scoring = asyncio.create_task(score_until(rollouts, killed))
+            segments = await generate(rollouts, kill_once)
+            assert (rollouts.lost, rollouts.is_back.is_set()) == (["rollout-0"], False)
+            await scoring
+            assert rollouts.busy["rollout-0"]
+            rollouts.may_restart.set()
+            await rollouts.is_back.wait()
+            assert [state.reserved_tokens for state in rollouts.rollout.engines] == [0, 0]
+            assert await generate(rollouts) == segments, "with the replacement"
+            assert {sample.engine for sample in rollouts.samples} == {"rollout-0", "rollout-1"}
+            return segments
+
+    async def score_until(rollouts: Deployment, killed: list[int]) -> None:
+        """Prompts are scored all the while, each once."""
+        number = 0
+        while not killed or number < 4:
+            prompts = [ScorePrompt(f"s{number + n}", BASE, (5, 6, 7, 8)) for n in range(4)]
+            scored = await asyncio.gather(*(rollouts.scoring.score(prompt) for prompt in prompts))
+            assert len({message.logprobs for message in scored}) == 1
+            number += 4
+
+    segments = asyncio.run(disturbed())
+    assert all(len(segment.tokens) == NUM_TOKENS for segment in segments)
+    assert segments == asyncio.run(undisturbed())
+
+
+def test_engines_are_named_and_numbered(tmp_path: Path) -> None:
+    settings = tiny_settings(tmp_path, tiny_task("a"), workers={"rollout_engines": 3, "environment_processes": 1})
+    made = RolloutDeployment(settings, "model", 1, None)  # type: ignore[arg-type]
+    assert made.workers.engine_names == ("rollout-0", "rollout-1", "rollout-2")
+    assert made.workers.names == (*made.workers.engine_names, "train")
+    assert sorted(made.concurrency) == list(made.workers.engine_names)
