@@ -1,6 +1,7 @@
 """One forward pass over the last token of some rows and the drafts of what follows; a draw at every position."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
@@ -16,6 +17,16 @@ from plait.models.decoder import Decoder, LoraDelta
 KEYS_COST, COPY_COST = 2, 4
 """What attention costs for each row and for copying a row's keys and values together, where a query costs 1 (measured with
 SmolLM2's heads over 256 keys, in bfloat16 on one thread)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fed:
+    """`count` tokens of the row in slot `place`, from position `start` on; they lie at `first` among all rows' tokens."""
+
+    place: int
+    first: int
+    start: int
+    count: int
 
 
 class VerifyAttention:
@@ -41,15 +52,6 @@ class VerifyAttention:
         for group in self.groups:
             group.mix_into(mixed, cache, q_RHD)
         return mixed
-
-
-class _Fed:
-    """`count` tokens of the row in slot `place`, from position `start` on; they lie at `first` among all rows' tokens."""
-
-    __slots__ = ("count", "first", "place", "start")
-
-    def __init__(self, place: int, first: int, start: int, count: int) -> None:
-        self.place, self.first, self.start, self.count = place, first, start, count
 
 
 def _divided(rows: Sequence[_Fed]) -> list[list[_Fed]]:
