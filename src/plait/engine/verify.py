@@ -14,9 +14,9 @@ from plait.engine.sampler import Draw, Sampler
 from plait.models.attention import attend, causal_mask, fold_queries, unfold_queries
 from plait.models.decoder import Decoder, LoraDelta
 
-KEYS_COST, COPY_COST = 2, 4
-"""What attention costs for each row and for copying a row's keys and values together, where a query costs 1 (measured with
-SmolLM2's heads over 256 keys, in bfloat16 on one thread)."""
+KEYS_COST, COPY_COST, GROUP_COST = 1, 4, 9
+"""What attention costs for each row, for copying a row's keys and values together, and for one more call, where a query costs 1
+(measured with SmolLM2's heads over 256 keys, in bfloat16 on one thread)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _divided(rows: Sequence[_Fed]) -> list[list[_Fed]]:
     drafts = [_Fed(fed.place, fed.first + 1, fed.start + 1, fed.count - 1) for fed in rows if fed.count > 1]
     most = max(fed.count for fed in rows)
     together = len(rows) * (KEYS_COST + most)
-    apart = len(rows) * (KEYS_COST + 1) + len(drafts) * (COPY_COST + KEYS_COST + most - 1)
+    apart = len(rows) * (KEYS_COST + 1) + GROUP_COST + len(drafts) * (COPY_COST + KEYS_COST + most - 1)
     if together <= apart:
         return [list(rows)]
     return [[_Fed(fed.place, fed.first, fed.start, 1) for fed in rows], drafts]
