@@ -48,8 +48,7 @@ class Drawing:
         decode_s = self.speculation.clock() - before
         for row, draft in zip(rows, drafts, strict=True):
             row.num_drafted = len(draft)
-        accepted = [max(0, len(run.tokens) - 1) for run in runs]
-        self.speculation.measured(rows, [len(draft) for draft in drafts], accepted, decode_s)
+        self.speculation.measured(rows, [len(draft) for draft in drafts], [len(run.tokens) for run in runs], decode_s)
         return runs
 
     def _plain(self, all_rows: Sequence[Row], places: Sequence[int], data: Tensor) -> list[Run]:

@@ -198,21 +198,17 @@ class Engine:
             self._take(index, run)
 
     def _take(self, index: int, run: Run) -> None:
-        """Append what a row drew, up to the token that ends its chunk."""
+        """Append what a row drew, up to the token that ends its chunk; no trace of the rest stays in its slot."""
         row = self.rows[index]
+        if not all(map(math.isfinite, run.logprobs)):
+            problem = f"policy {row.chunk.policy} gives logits that are not finite: go back to an earlier one"
+            self._end_row(index, failed(row.chunk, problem))
+            return
         fed_end, num_before = row.num_computed + run.num_fed, len(row.tokens)
-        reason = None
-        for token, logprob in zip(run.tokens, run.logprobs, strict=True):
-            if not math.isfinite(logprob):
-                problem = f"policy {row.chunk.policy} gives logits that are not finite: go back to an earlier one"
-                self._end_row(index, failed(row.chunk, problem))
-                return
-            reason = row.append(token, logprob)
-            if reason is not None:
-                break
+        reason = row.append_all(run.tokens, run.logprobs)
         self.num_decoded_tokens += len(row.tokens) - num_before
         if run.num_fed > 1:
-            row.may_draft = row.may_draft and bool(run.tokens)
+            row.may_draft = bool(run.tokens)
             self.slots.row(index)[..., row.num_computed : fed_end, :] = 0
         if self.speculation is not None:
             self.speculation.drafter.drawn(row.chunk.request_id, row.tokens[num_before:])

@@ -29,8 +29,8 @@ class DraftWish:
 class StepReport:
     """One decode step of the rows `request_ids`: how many tokens were proposed for each and how many of them were drawn indeed.
 
-    `draft_s` is what asking for drafts took, `decode_s` the forward pass and the draw. `drawn_tokens` includes one for each row
-    that is no draft's.
+    `draft_s` is what asking for drafts took, `decode_s` the forward pass and the draw. `drawn_tokens` includes one of each row
+    that is no draft's, and what comes after a stop and is dropped.
     """
 
     request_ids: tuple[str, ...]
@@ -92,12 +92,13 @@ class Speculation:
         """Rows of all steps together."""
         self.num_proposed = 0
         self.num_accepted = 0
+        self.num_drawn = 0
         self._draft_s = 0.0
 
     @property
     def tokens_per_row_step(self) -> float:
         """Mean number of tokens that a row draws in a step; 1 without drafting, 0 before the first step."""
-        return 1 + self.num_accepted / self.num_rows if self.num_rows else 0.0
+        return self.num_drawn / self.num_rows if self.num_rows else 0.0
 
     def follow(self, chunk: Chunk) -> None:
         """The chunk is queued."""
@@ -116,15 +117,16 @@ class Speculation:
         self._draft_s = self.clock() - before
         return known
 
-    def measured(self, rows: Sequence[Row], proposed_R: Sequence[int], accepted_R: Sequence[int], decode_s: float) -> None:
-        names = tuple(row.chunk.request_id for row in rows)
-        drawn = len(rows) + sum(accepted_R)
-        report = StepReport(names, tuple(proposed_R), tuple(accepted_R), drawn, self._draft_s, decode_s)
+    def measured(self, rows: Sequence[Row], proposed_R: Sequence[int], drawn_R: Sequence[int], decode_s: float) -> None:
+        """Count a step in which each row drew so many tokens, and tell the drafter."""
+        names, accepted_R = tuple(row.chunk.request_id for row in rows), tuple(max(0, drawn - 1) for drawn in drawn_R)
+        report = StepReport(names, tuple(proposed_R), accepted_R, sum(drawn_R), self._draft_s, decode_s)
         self.num_steps += 1
         self.num_verify_steps += report.num_proposed > 0
         self.num_rows += report.num_rows
         self.num_proposed += report.num_proposed
         self.num_accepted += report.num_accepted
+        self.num_drawn += report.drawn_tokens
         self.drafter.measured(report)
 
 

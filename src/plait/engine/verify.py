@@ -1,6 +1,7 @@
 """One forward pass over the last token of some rows and the drafts of what follows; a draw at every position."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
@@ -13,9 +14,19 @@ from plait.engine.sampler import Draw, Sampler
 from plait.models.attention import attend, causal_mask, fold_queries, unfold_queries
 from plait.models.decoder import Decoder, LoraDelta
 
-KEYS_COST, COPY_COST = 2, 4
-"""What attention costs for each row and for copying a row's keys and values together, where a query costs 1 (measured with
-SmolLM2's heads over 256 keys, in bfloat16 on one thread)."""
+KEYS_COST, COPY_COST, GROUP_COST = 1, 4, 9
+"""What attention costs for each row, for copying a row's keys and values together, and for one more call, where a query costs 1
+(measured with SmolLM2's heads over 256 keys, in bfloat16 on one thread)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fed:
+    """`count` tokens of the row in slot `place`, from position `start` on; they lie at `first` among all rows' tokens."""
+
+    place: int
+    first: int
+    start: int
+    count: int
 
 
 class VerifyAttention:
@@ -43,22 +54,13 @@ class VerifyAttention:
         return mixed
 
 
-class _Fed:
-    """`count` tokens of the row in slot `place`, from position `start` on; they lie at `first` among all rows' tokens."""
-
-    __slots__ = ("count", "first", "place", "start")
-
-    def __init__(self, place: int, first: int, start: int, count: int) -> None:
-        self.place, self.first, self.start, self.count = place, first, start, count
-
-
 def _divided(rows: Sequence[_Fed]) -> list[list[_Fed]]:
     """Take all tokens together, queries padded to the most of a row; or, where that costs less, the first tokens of all rows
     together, and the drafts of the few that have any by themselves. Pure."""
     drafts = [_Fed(fed.place, fed.first + 1, fed.start + 1, fed.count - 1) for fed in rows if fed.count > 1]
     most = max(fed.count for fed in rows)
     together = len(rows) * (KEYS_COST + most)
-    apart = len(rows) * (KEYS_COST + 1) + len(drafts) * (COPY_COST + KEYS_COST + most - 1)
+    apart = len(rows) * (KEYS_COST + 1) + GROUP_COST + len(drafts) * (COPY_COST + KEYS_COST + most - 1)
     if together <= apart:
         return [list(rows)]
     return [[_Fed(fed.place, fed.first, fed.start, 1) for fed in rows], drafts]
