@@ -24,7 +24,7 @@ def test_maps_are_the_same_memory(has_file: bool, tmp_path: Path) -> None:
     memory = SharedMemory(8192, tmp_path if has_file else None)
     first, second = attach(memory.path), attach(memory.path)
     assert len(first) == 8192
-    assert not any(first)
+    assert first[:] == bytes(8192)
     first[5:8] = b"abc"
     assert second[5:8] == b"abc"
     path = memory.path

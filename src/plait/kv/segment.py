@@ -1,6 +1,7 @@
 """Blocks in shared memory: written by one process, read by all of a machine, without locks and without an index.
 
-- A key has two sets of `WAYS` slots in which it may lie (so that slots fill evenly: two choices leave few sets overfull).
+- A key has two sets of `WAYS` slots in which it may lie, and a block moves to its other set before one is given up: so nearly
+  all slots fill (bucketized cuckoo hashing, one move deep).
 - A slot is a header and a payload. The writer takes the key away, writes the payload, then the header, the key last.
 - A reader copies, looks whether the header is still the same, and checks the checksum: a block that is being replaced, was torn
   by a kill, or has changed is a miss.
@@ -59,7 +60,8 @@ class Segment:
     @property
     def used_bytes(self) -> int:
         """Of blocks that are not released."""
-        ranks = (_STATE.unpack_from(self._memory, slot * HEADER_BYTES + IDENTITY_BYTES)[3] for slot in range(self.num_slots))
+        headers = (self._header(slot) for slot in range(self.num_slots))
+        ranks = (_STATE.unpack_from(header, IDENTITY_BYTES)[3] for header in headers if not header.startswith(_NO_KEY))
         return sum(rank > Rank.RELEASED for rank in ranks) * self.payload_bytes
 
     def close(self) -> None:
@@ -134,10 +136,26 @@ class Segment:
         victim = min(self._candidates(record.link.key, now_ms), default=None)
         if victim is None or victim[0] > rank:
             return False, None
-        slot, was_expected = victim[-1], victim[0] == Rank.EXPECTED
-        evicted = BlockRecord(Link.unpack(self._header(slot)), bytearray(self._payload(slot))) if was_expected else None
+        slot, evicted = victim[-1], None
+        cleared = self._cleared(record.link.key, now_ms) if victim[0] > Rank.RELEASED else None
+        if cleared is not None:
+            slot = cleared
+        elif victim[0] == Rank.EXPECTED:
+            evicted = BlockRecord(Link.unpack(self._header(slot)), bytearray(self._payload(slot)))
         self._fill(slot, record, rank, now_ms)
         return True, evicted
+
+    def _cleared(self, key: Key, now_ms: int) -> int | None:
+        """A slot for the key whose block could move to its other set."""
+        for _, _, _, slot in self._candidates(key, now_ms):
+            header = self._header(slot)
+            place = min(self._candidates(header[:KEY_BYTES], now_ms))
+            if place[0] <= Rank.RELEASED:
+                record = BlockRecord(Link.unpack(header), bytearray(self._payload(slot)))
+                _, _, used_ms, rank = _STATE.unpack_from(header, IDENTITY_BYTES)
+                self._fill(place[-1], record, Rank(rank), used_ms)
+                return slot
+        return None
 
     def _candidates(self, key: Key, now_ms: int) -> Iterator[tuple[int, int, int, int]]:
         """(rank, occupied slots of its set if it is empty, last use, slot) of all slots the key may take."""
