@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from plait.rollout.buffer import RequestBuffer
+from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
 from plait.types.policy import PolicyVersion
 from plait.types.sampling import SamplingParams
@@ -185,3 +186,29 @@ def test_only_what_runs_is_requeued_or_finished() -> None:
     for call in (buffer.requeue, buffer.finish):
         with pytest.raises(KeyError):
             call("1")
+
+
+def test_a_chunk_goes_to_the_engine_with_the_fewest_rows_that_it_fits() -> None:
+    buffer = RequestBuffer(chunk_tokens=4)
+    for request_id in "123":
+        buffer.add(request(request_id))
+    engines = [EngineState("tight", 8, 5, 4, 0), EngineState("busy", 8, 0, 4, 3), EngineState("free", 8, 0, 4, 2)]
+    placement = buffer.place(engines)
+    assert placement is not None
+    assert (placement.request.request_id, placement.engine, placement.budget_tokens, placement.footprint_tokens) == (
+        "1", "free", 4, 5
+    )  # fmt: skip
+    assert buffer.place(engines[:1]) is None
+    assert buffer.place([]) is None
+    assert (buffer.num_running, buffer.num_waiting) == (1, 2)
+
+
+def test_only_what_ran_on_a_lost_engine_is_requeued() -> None:
+    buffer = RequestBuffer(chunk_tokens=4)
+    for request_id in "12":
+        buffer.add(request(request_id))
+    for name in ("a", "b"):
+        assert buffer.place([EngineState(name, 8, 0, 1, 0)]) is not None
+    buffer.requeue_running("a")
+    assert buffer.running("1") is None
+    assert buffer.running("2") is not None

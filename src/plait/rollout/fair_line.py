@@ -2,10 +2,12 @@
 
 Start-time fair queueing (Goyal, Vin, Cheng, "Start-time Fair Queueing", SIGCOMM 1996), with turns and with refunds.
 
-- Of any two that wait all the while, what each was charged (less refunds), divided by its weight, differs by at most
-  `(turn_cost + c) / weight`, summed over both, where c is the most it was charged and not refunded for what still ran, or for one
-  chunk. What was taken past the one whose turn it was (`charge` of another) adds to that, until it is made up for.
-- Who waits, waits for at most that much of each other: nobody starves, whatever the weights.
+- Of any two that wait all the while, what each was charged less refunds, divided by its weight, never drifts apart by more than
+  `(turn_cost + chunk + running) / weight`, summed over both: `chunk` is the most charged at once, and `running` the most charged
+  at any time for what still ran and may be refunded.
+- Who comes to wait, waits while each other is charged at most `turn_cost + chunk + running`, less refunds, whatever the weights:
+  nobody starves.
+- What is charged past the one whose turn it is adds to both, until it is made up for.
 - Who did not wait saves nothing up.
 - Each call takes O(log n), averaged over calls.
 """
@@ -28,6 +30,9 @@ class FairLine:
         """By virtual time served, then order of arrival in the line."""
         self._num_entered = 0
         self._virtual_time = 0.0
+        """Start of the latest turn; once nobody waits, the end of all that was charged."""
+        self._latest = 0.0
+        """Furthest that anyone was ever served."""
         self._holder = ""
         """Who has the turn."""
         self._turn_left = 0.0
@@ -56,6 +61,8 @@ class FairLine:
         self._waiting.discard(name)
         if name == self._holder:
             self._holder = ""
+        if not self._waiting:
+            self._virtual_time = self._latest
 
     def first(self) -> str | None:
         return self._holder or self._waiting.first()
@@ -63,9 +70,9 @@ class FairLine:
     def charge(self, name: str, cost: float) -> None:
         """A chunk of a name in the line starts."""
         if name == self.first():
-            self._virtual_time = max(self._virtual_time, self._served[name])
             self._count_turn(name, cost)
         self._served[name] += cost / self.weight(name)
+        self._latest = max(self._latest, self._served[name])
         self._line_up(name)
 
     def refund(self, name: str, cost: float) -> None:
@@ -81,6 +88,7 @@ class FairLine:
 
     def _count_turn(self, name: str, cost: float) -> None:
         if name != self._holder:
+            self._virtual_time = max(self._virtual_time, self._served[name])
             self._holder, self._turn_left = name, self.turn_cost
         self._turn_left -= cost
         if self._turn_left <= 0:
