@@ -55,6 +55,13 @@ def test_drafts_that_are_always_wrong_cost_less_than_one_percent() -> None:
     assert 0 < sum(num > 0 for num in verified[1000:]) <= 2000 / MAX_INTERVAL + 1
 
 
+def test_a_short_run_of_wrong_drafts_loses_little_too() -> None:
+    engine = Engine()
+    for _ in range(32):
+        engine.step([0] * 4)
+    assert engine.lost_s < 0.03 * engine.total_s
+
+
 def test_drafting_turns_on_again_when_it_pays() -> None:
     engine = Engine()
     for _ in range(1500):

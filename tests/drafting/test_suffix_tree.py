@@ -122,6 +122,18 @@ def test_the_oldest_sequences_go_first() -> None:
     assert tree.num_tokens == 7
 
 
+@given(APPENDS, st.integers(DEPTH, 20))
+@settings(max_examples=60, deadline=None)
+def test_what_is_held_within_the_bound_is_counted_exactly(appends: list[tuple[str, tuple[int, ...]]], max_tokens: int) -> None:
+    tree = SuffixTree(DEPTH, max_tokens)
+    for name, tokens in appends:
+        tree.append(name, tokens)
+        assert tree.num_tokens <= max_tokens
+    oracle = SlowTree(DEPTH, {str(name): tree.tokens(name) for name in tree})
+    for context in [(0,), (1, 0), (2, 1, 2), *oracle.sequences.values()]:
+        assert tree.speculate(context, 3) == oracle.speculate(context, 3, 0.1)
+
+
 def test_one_sequence_beyond_the_bound_loses_its_head() -> None:
     tree = SuffixTree(depth=4, max_tokens=10)
     for token in range(40):

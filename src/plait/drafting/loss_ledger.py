@@ -9,7 +9,7 @@ and over any stretch of steps, however well drafting did before, at most `CREDIT
 All times are those of the cost model.
 """
 
-OPENING_STEPS = 2.0
+OPENING_STEPS = 0.5
 CREDIT_STEPS = 8.0
 
 

@@ -2,7 +2,7 @@
 
     if planner.wants_drafts(num_rows): drafts = drafter.batch_speculate(...)
     plan = planner.plan(drafts, is_tail)         # how many tokens of each draft to verify
-    planner.observe(num_rows, seconds, plan, accepted, draft_s)
+    planner.observe(num_rows, seconds, plan, drafts, accepted, is_tail, draft_s)
 
 - Drafting pays or is off: after `PATIENCE` steps in a row whose plan was empty the engine drafts only so often that drafting alone
   takes half of what may be lost. A plan that pays turns it on again.
@@ -23,8 +23,10 @@ from plait.drafting.loss_ledger import LossLedger
 from plait.drafting.target_time import TargetTime
 
 PATIENCE = 8
+"""Steps without a draft worth verifying before drafting turns itself off."""
 MIN_INTERVAL = 8
 MAX_INTERVAL = 128
+"""Steps between probes, which double from the least to the most while probes show nothing."""
 PROBE_TOKENS = 8
 DRAFT_STEP = 0.1
 """Weight of the newest measurement of the time to draft."""
