@@ -12,7 +12,7 @@ from tests.kv.blocks import BLOCK, PAYLOAD_BYTES, links_of, payload_of
 
 
 def test_planned_tiers_hold_what_was_planned(tmp_path: Path) -> None:
-    memories = [SharedMemory(memory_bytes(40 * BLOCK, PAYLOAD_BYTES // BLOCK, BLOCK)) for _ in range(2)]
+    memories = [SharedMemory(memory_bytes(39 * BLOCK, PAYLOAD_BYTES // BLOCK, BLOCK)) for _ in range(2)]
     first, second = (memory.path for memory in memories)
     plan = TierPlan(first, (second,), str(tmp_path / "0"), (str(tmp_path / "1"),), 10**6)
     plan = msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=TierPlan)

@@ -5,7 +5,7 @@ import msgspec
 from plait.kv.cold_tier import ColdTier
 from plait.kv.disk_store import DiskStore
 from plait.kv.host_tier import HostTier
-from plait.kv.segment import HEADER_BYTES, PAGE_BYTES
+from plait.kv.segment import HEADER_BYTES, PAGE_BYTES, WAYS
 from plait.kv.tiers import LowerTiers
 
 
@@ -30,5 +30,5 @@ class TierPlan(msgspec.Struct, frozen=True):
 
 def memory_bytes(num_tokens: int, token_bytes: int, block_tokens: int) -> int:
     """Size of the shared memory that holds the blocks of so many tokens, `token_bytes` each (all layers)."""
-    num_blocks = -(-num_tokens // block_tokens)
+    num_blocks = -(-num_tokens // (block_tokens * WAYS)) * WAYS
     return PAGE_BYTES + num_blocks * (HEADER_BYTES + block_tokens * token_bytes)
