@@ -1,6 +1,8 @@
 """A generation moves between engines and tiers and is none the wiser: same tokens, same bits, no prompt computed again."""
 
-import multiprocessing
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,7 +104,8 @@ def test_release_by_handle_on_any_engine() -> None:
     request = Request("a", PROMPT, SamplingParams(60, seed=1), "t0", keep_cache=True)
     with node() as (first, second):
         found = run_across((first,), request)
-        assert first.kv.counters.host.used_bytes == -(-(len(PROMPT) + 59) // 16 + 1) * first.kv.codec.payload_bytes
+        num_blocks = -(-(len(PROMPT) + 59) // BLOCK_TOKENS) + 1
+        assert first.kv.counters.host.used_bytes == num_blocks * first.kv.codec.payload_bytes
         second.release(found.results[-1].cache_handle)
         assert first.kv.counters.host.used_bytes == 3 * first.kv.codec.payload_bytes, "two blocks and the prompt's last"
         second.release("")
@@ -146,10 +149,10 @@ def test_generation_comes_back_from_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tier", ["host", "disk"])
 def test_corrupt_blocks_are_computed_again(tier: str, tmp_path: Path) -> None:
-    with node(2, num_blocks=64 if tier == "host" else 4, pool_tokens=16, folder=tmp_path) as (first, second):
-        request = Request("a", PROMPT, SamplingParams(40, seed=1), "t0")
+    with node(2, num_blocks=64 if tier == "host" else 3, pool_tokens=16, folder=tmp_path) as (first, second):
+        request = Request("a", PROMPT, SamplingParams(60, seed=1), "t0")
         outcome = Outcome()
-        run_chunk(first, request, outcome, 20)
+        run_chunk(first, request, outcome, 50)
         assert first.kv.lower is not None
         first.kv.lower.flush()
         if tier == "host":
@@ -159,17 +162,19 @@ def test_corrupt_blocks_are_computed_again(tier: str, tmp_path: Path) -> None:
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 1
             path.write_bytes(data)
-        run_chunk(second, request, outcome, 20)
+        run_chunk(second, request, outcome, 50)
         assert second.num_prefilled_tokens > 0
         assert getattr(second.kv.counters, "cold" if tier == "disk" else "host").corrupt > 0
         assert_same(model(), request, outcome)
 
 
-def go_on(own: str, other: str, drawn: Outcome, request: Request, answers: "multiprocessing.Queue[tuple[Outcome, int]]") -> None:
+def go_on() -> None:
+    """What the other process does."""
+    own, other, request, drawn = pickle.load(sys.stdin.buffer)
     engine = make_engine(model())
     attach(engine, own, [other])
     run_chunk(engine, request, drawn, 1000)
-    answers.put((drawn, engine.num_prefilled_tokens))
+    pickle.dump((drawn, engine.num_prefilled_tokens), sys.stdout.buffer)
 
 
 def test_generation_goes_on_in_another_process() -> None:
@@ -177,12 +182,10 @@ def test_generation_goes_on_in_another_process() -> None:
     first, second = (SharedMemory(20 * engine.kv.codec.payload_bytes) for _ in range(2))
     attach(engine, first.path, [second.path])
     run_chunk(engine, request, drawn, 12)
-    context = multiprocessing.get_context("spawn")
-    answers: multiprocessing.Queue[tuple[Outcome, int]] = context.Queue()
-    process = context.Process(target=go_on, args=(second.path, first.path, drawn, request, answers))
-    process.start()
-    found, num_prefilled = answers.get(timeout=250)
-    process.join()
+    code = f"from {go_on.__module__} import go_on; go_on()"
+    sent = pickle.dumps((second.path, first.path, request, drawn))
+    answer = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True, timeout=250)
+    found, num_prefilled = pickle.loads(answer.stdout)
     assert num_prefilled == 0
     assert_same(model(), request, found)
     assert engine.kv.counters.host.used_bytes == 3 * engine.kv.codec.payload_bytes, "it released what it went on from"

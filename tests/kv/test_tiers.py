@@ -1,6 +1,7 @@
 """Blocks are found wherever they lie, and whatever goes wrong with a tier is a miss and a counter."""
 
 import errno
+import time
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,7 @@ def test_second_store_serves_what_the_first_has_not(tmp_path: Path) -> None:
 
 def test_queue_of_writes_is_bounded(tmp_path: Path) -> None:
     cold = disk(tmp_path)
-    cold._writer.submit(lambda: __import__("time").sleep(0.3))
+    cold._writer.submit(time.sleep, 0.3)
     links = links_of(range(BLOCK * (MAX_PENDING + 5)))
     for link in links:
         cold.put_later(record_of(link))

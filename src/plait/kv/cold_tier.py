@@ -5,10 +5,10 @@ No failure of a store reaches a request: it is counted, and the block is missing
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from plait.kv.background import Background
 from plait.kv.block_record import BlockRecord, decode, encode
 from plait.kv.block_store import BlockStore
 from plait.kv.counters import TierCounters
@@ -25,7 +25,7 @@ class ColdTier:
 
     def __init__(self, stores: Sequence[BlockStore], capacity_bytes: int = 0) -> None:
         self._stores = tuple(stores)
-        self._writer = ThreadPoolExecutor(1, "kv-write")
+        self._writer = Background("kv-write")
         self._lock = threading.Lock()
         self._pending: dict[Key, BlockRecord] = {}
         self.counters = TierCounters(capacity_bytes=capacity_bytes)
@@ -89,10 +89,9 @@ class ColdTier:
 
     def flush(self) -> None:
         """Wait until what was to be written or removed until now is."""
-        done: Future[None] = self._writer.submit(lambda: None)
-        done.result()
+        self._writer.flush()
 
     def close(self) -> None:
-        self._writer.shutdown(cancel_futures=True)
+        self._writer.close()
         for store in self._stores:
             store.close()

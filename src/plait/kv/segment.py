@@ -27,7 +27,7 @@ _STATE = struct.Struct("<IIQB7x")
 HEADER_BYTES = IDENTITY_BYTES + _STATE.size
 _USE = struct.Struct("<QB")
 _USE_OFFSET = IDENTITY_BYTES + 8
-_PAGE_BYTES = 4096
+PAGE_BYTES = 4096
 _NO_KEY = bytes(KEY_BYTES)
 
 
@@ -46,11 +46,11 @@ class Segment:
 
     def __init__(self, memory: mmap.mmap, payload_bytes: int) -> None:
         self._memory, self.payload_bytes = memory, payload_bytes
-        num_slots = max(0, len(memory) - _PAGE_BYTES) // (HEADER_BYTES + payload_bytes)
+        num_slots = max(0, len(memory) - PAGE_BYTES) // (HEADER_BYTES + payload_bytes)
         self._ways = min(WAYS, num_slots)
         self._num_sets = num_slots // self._ways if num_slots else 0
         self.num_slots = self._num_sets * self._ways
-        self._payloads = -(-self.num_slots * HEADER_BYTES // _PAGE_BYTES) * _PAGE_BYTES
+        self._payloads = -(-self.num_slots * HEADER_BYTES // PAGE_BYTES) * PAGE_BYTES
         self._view = memoryview(memory)
 
     @property

@@ -6,8 +6,8 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
+from plait.kv.background import Background
 from plait.kv.block_record import BlockRecord, Payload
 from plait.kv.chain import Link, chain, next_links
 from plait.kv.cold_tier import ColdTier
@@ -20,7 +20,7 @@ from plait.kv.segment import Rank
 class LowerTiers:
     def __init__(self, host: HostTier, cold: ColdTier | None, block_tokens: int) -> None:
         self.host, self.cold, self._block_tokens = host, cold, block_tokens
-        self._reader = ThreadPoolExecutor(1, "kv-read")
+        self._reader = Background("kv-read")
         self.counters = KvCounters(host=host.counters)
         if cold is not None:
             self.counters.cold = cold.counters
@@ -127,12 +127,12 @@ class LowerTiers:
 
     def flush(self) -> None:
         """Wait for transfers that were started."""
-        self._reader.submit(lambda: None).result()
+        self._reader.flush()
         if self.cold is not None:
             self.cold.flush()
 
     def close(self) -> None:
-        self._reader.shutdown(cancel_futures=True)
+        self._reader.close()
         if self.cold is not None:
             self.cold.close()
         self.host.close()
