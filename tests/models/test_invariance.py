@@ -42,6 +42,15 @@ def test_fused_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "differ from a full pass" in report.detail
 
 
+def test_spans_of_one_length_that_differ_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a draft of six tokens makes, and nothing else in the test."""
+    real, queries_of_seven = invariance.attend, 7 * 3
+    monkeypatch.setattr(invariance, "attend", lambda q, *rest: real(q, *rest) * (1.01 if q.shape[2] == queries_of_seven else 1))
+    report = machine_self_test(torch.bfloat16)
+    assert not report.granted
+    assert "2 rows of 7 new tokens beside as many of one differ" in report.detail
+
+
 def test_kernels_for_few_rows_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder, "make_linear", lambda weight, bias, prepack, budget: lambda x: F.linear(x, weight, bias))
     report = machine_self_test(torch.float32)
