@@ -27,6 +27,7 @@ from plait.cluster.messages import (
     ReleaseCaches,
     SetTenantWeight,
     SetThreads,
+    ShareTokens,
     StartFailed,
     SubmitChunks,
     ToWorker,
@@ -102,7 +103,7 @@ class Worker:
 
     def _handle(self, message: ToWorker) -> None:
         match message:
-            case SubmitChunks() | CancelRequests() | ReleaseCaches() | ScorePrompt() if self.rollout is not None:
+            case SubmitChunks() | CancelRequests() | ReleaseCaches() | ScorePrompt() | ShareTokens() if self.rollout is not None:
                 self._send_all(self.rollout.handle(message))
             case OpenTask() | Update() | CloseTask() if self.train is not None:
                 self._send_all(self.train.handle(message))
@@ -120,6 +121,7 @@ class Worker:
         results, num_tokens, num_rows = rollout.work()
         if results:
             self.send(ChunksDone(tuple(results)))
+        self._send_all(rollout.drawn())
         now_s = time.time()
         self._send_all(self.meter.add(start_s, now_s, num_tokens, num_rows=num_rows))
         if self.reporter.worked(now_s):

@@ -211,7 +211,7 @@ class Engine:
             row.may_draft = bool(run.tokens)
             self.slots.row(index)[..., row.num_computed : fed_end, :] = 0
         if self.speculation is not None:
-            self.speculation.drafter.drawn(row.chunk.request_id, row.tokens[num_before:])
+            self.speculation.drafter.drawn(row.generation, row.tokens[num_before:])
         if reason is not None:
             self._finish(index, reason)
 
@@ -232,7 +232,7 @@ class Engine:
         if row.chunk.adapter is not None:
             self.adapters.release(row.chunk.adapter)
         if self.speculation is not None:
-            self.speculation.drafter.end(row.chunk.request_id)
+            self.speculation.drafter.end(row.generation)
 
     # ---- invariants
 

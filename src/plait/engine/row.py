@@ -37,6 +37,10 @@ class Row:
     """False after a draft that gave something that is not a number."""
 
     @property
+    def generation(self) -> str:
+        return self.chunk.generation or self.chunk.request_id
+
+    @property
     def is_ready(self) -> bool:
         return self.num_computed == len(self.tokens) - 1
 

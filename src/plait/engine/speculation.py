@@ -90,6 +90,8 @@ class Speculation:
         self.num_verify_steps = 0
         self.num_rows = 0
         """Rows of all steps together."""
+        self.num_verified_rows = 0
+        """How often a row had a draft to verify."""
         self.num_proposed = 0
         self.num_accepted = 0
         self.num_drawn = 0
@@ -106,12 +108,12 @@ class Speculation:
 
     def start(self, row: Row) -> None:
         chunk, prompt = row.chunk, prompt_of(row.chunk)
-        self.drafter.start(chunk.group, chunk.request_id, prompt, chunk.context_tokens[len(prompt) :])
+        self.drafter.start(chunk.group, row.generation, prompt, chunk.context_tokens[len(prompt) :])
 
     def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> list[tuple[int, ...]]:
         """What to verify for each row, within what its chunk may still draw and its slot holds."""
         before = self.clock()
-        wishes = [DraftWish(row.chunk.request_id, most_draft_tokens(row, slot_tokens)) for row in rows]
+        wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens)) for row in rows]
         drafts = self.drafter.draft(wishes)
         known = [known_tokens(draft[: wish.max_tokens], vocab_size) for draft, wish in zip(drafts, wishes, strict=True)]
         self._draft_s = self.clock() - before
@@ -119,11 +121,12 @@ class Speculation:
 
     def measured(self, rows: Sequence[Row], proposed_R: Sequence[int], drawn_R: Sequence[int], decode_s: float) -> None:
         """Count a step in which each row drew so many tokens, and tell the drafter."""
-        names, accepted_R = tuple(row.chunk.request_id for row in rows), tuple(max(0, drawn - 1) for drawn in drawn_R)
+        names, accepted_R = tuple(row.generation for row in rows), tuple(max(0, drawn - 1) for drawn in drawn_R)
         report = StepReport(names, tuple(proposed_R), accepted_R, sum(drawn_R), self._draft_s, decode_s)
         self.num_steps += 1
         self.num_verify_steps += report.num_proposed > 0
         self.num_rows += report.num_rows
+        self.num_verified_rows += sum(num > 0 for num in proposed_R)
         self.num_proposed += report.num_proposed
         self.num_accepted += report.num_accepted
         self.num_drawn += report.drawn_tokens
