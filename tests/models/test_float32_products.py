@@ -1,6 +1,7 @@
 """bfloat16 products through float32: bits, gradients, and when they are taken."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -96,7 +97,8 @@ def test_other_bits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_same_bits
 @pytest.mark.parametrize(("float32_s", "expected"), [(1.0, True), (2.0, False)])
-def test_a_small_gain_is_refused(float32_s: float, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_gain_is_refused(float32_s: float, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIT_HOME", str(tmp_path))
     spent_s = iter([2.1, float32_s])
     monkeypatch.setattr(float32_products, "least_spent_s", lambda multiply: next(spent_s))
     are_faster.cache_clear()

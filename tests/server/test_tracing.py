@@ -142,7 +142,8 @@ def test_a_sample_is_a_span_under_the_request_that_brought_it(tracing: Tracing, 
     request, sample = exporter.get_finished_spans()
     assert sample.name == "sample"
     context = request.get_span_context()
-    assert sample.parent is not None and context is not None
+    assert sample.parent is not None
+    assert context is not None
     assert sample.parent.span_id == context.span_id
     assert dict(sample.attributes or {}) == {"plait.tenant": "ana", "plait.num_sampled_tokens": 4}
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plait.models.machine_choice import remembered
 from plait.models.onednn import onednn
 
 MIN_ROWS = 128
@@ -75,9 +76,14 @@ def fits(weight_OI: Tensor) -> bool:
 
 @cache
 def are_faster() -> bool:
-    """Whether this machine's float32 products have the bits of its bfloat16 products, and are faster. Takes some 0.1 s, once."""
-    if not has_same_bits():
-        return False
+    """Whether this machine's float32 products have the bits of its bfloat16 products, and are faster.
+
+    What was measured first stands (`machine_choice`): products have the same bits both ways, but gradients have not.
+    """
+    return has_same_bits() and remembered("float32_products", _were_faster)
+
+
+def _were_faster() -> bool:
     x, weight = _sample(4 * MIN_ROWS)
     with torch.inference_mode():
         bfloat16_s, float32_s = (least_spent_s(partial(multiply, x, weight)) for multiply in (onednn, product))
@@ -97,7 +103,7 @@ def _sample(num_rows: int) -> tuple[Tensor, Tensor]:
     return x_RI, weight_OI
 
 
-def least_spent_s(multiply: Callable[[], Tensor], num_trials: int = 5) -> float:
+def least_spent_s(multiply: Callable[[], Tensor], num_trials: int = 9) -> float:
     """CPU time of this thread, so that what else runs on the machine does not count."""
     spent_s = []
     for _ in range(num_trials):

@@ -14,7 +14,10 @@ from plait.types.errors import WorkerFailure
 
 
 class OwnCompute:
-    """`scheduler` decides whose request goes next, and where; None: as the settings say. The cache's disk tier lies in `kv_folder`."""
+    """`scheduler` decides whose request goes next, and where; None: as the settings say.
+
+    The cache's disk tier, if there is one, lies in `kv_folder`.
+    """
 
     def __init__(
         self, settings: RunSettings, model_path: str, scheduler: Scheduler | None = None, kv_folder: Path | None = None
