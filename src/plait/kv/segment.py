@@ -25,6 +25,8 @@ EXPECTED_MS = 15 * 60 * 1000
 _STATE = struct.Struct("<IIQB7x")
 """Generation, checksum, last use (ms), rank."""
 HEADER_BYTES = IDENTITY_BYTES + _STATE.size
+_STANDING = struct.Struct(f"<{KEY_BYTES}s{HEADER_BYTES - KEY_BYTES - 16}xQB7x")
+"""Key, last use and rank of a header."""
 _USE = struct.Struct("<QB")
 _USE_OFFSET = IDENTITY_BYTES + 8
 PAGE_BYTES = 4096
@@ -60,9 +62,8 @@ class Segment:
     @property
     def used_bytes(self) -> int:
         """Of blocks that are not released."""
-        headers = (self._header(slot) for slot in range(self.num_slots))
-        ranks = (_STATE.unpack_from(header, IDENTITY_BYTES)[3] for header in headers if not header.startswith(_NO_KEY))
-        return sum(rank > Rank.RELEASED for rank in ranks) * self.payload_bytes
+        headers = _STANDING.iter_unpack(self._memory[: self.num_slots * HEADER_BYTES])
+        return sum(rank > Rank.RELEASED and key != _NO_KEY for key, _, rank in headers) * self.payload_bytes
 
     def close(self) -> None:
         self._view.release()
@@ -160,18 +161,21 @@ class Segment:
     def _candidates(self, key: Key, now_ms: int) -> Iterator[tuple[int, int, int, int]]:
         """(rank, occupied slots of its set if it is empty, last use, slot) of all slots the key may take."""
         for number in self._sets(key):
-            slots = range(number * self._ways, (number + 1) * self._ways)
-            entries = [(*self._standing(slot, now_ms), slot) for slot in slots]
-            occupied = sum(rank > Rank.RELEASED for rank, _, _ in entries)
-            yield from ((rank, occupied if rank <= Rank.RELEASED else 0, used, slot) for rank, used, slot in entries)
+            entries = list(self._standings(number, now_ms))
+            occupied = sum(rank > Rank.RELEASED for rank, _ in entries)
+            for slot, (rank, used_ms) in enumerate(entries, start=number * self._ways):
+                yield rank, occupied if rank <= Rank.RELEASED else 0, used_ms, slot
 
-    def _standing(self, slot: int, now_ms: int) -> tuple[int, int]:
-        header = self._header(slot)
-        _, _, used_ms, rank = _STATE.unpack_from(header, IDENTITY_BYTES)
-        if header[:KEY_BYTES] == _NO_KEY:
-            return Rank.EMPTY, 0
-        is_stale = rank == Rank.EXPECTED and now_ms - used_ms > EXPECTED_MS
-        return (Rank.KEPT if is_stale else rank), used_ms
+    def _standings(self, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
+        """(rank as it counts now, last use) of a set's slots."""
+        set_bytes = self._ways * HEADER_BYTES
+        for key, used_ms, rank in _STANDING.iter_unpack(self._memory[number * set_bytes : (number + 1) * set_bytes]):
+            if key == _NO_KEY:
+                yield Rank.EMPTY, 0
+            elif rank == Rank.EXPECTED and now_ms - used_ms > EXPECTED_MS:
+                yield Rank.KEPT, used_ms
+            else:
+                yield rank, used_ms
 
     def _fill(self, slot: int, record: BlockRecord, rank: Rank, now_ms: int) -> None:
         start = slot * HEADER_BYTES
