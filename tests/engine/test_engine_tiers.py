@@ -59,10 +59,17 @@ def run_chunk(engine: Engine, request: Request, outcome: Outcome, budget: int = 
 
 
 def run_across(engines: Sequence[Engine], request: Request, budget: int = BUDGET) -> Outcome:
-    """Each chunk on the next engine."""
+    """Each chunk on the next engine; a handle is released when the next has come, as the rollout service does."""
     outcome = Outcome()
     while not outcome.results or outcome.stop == StopReason.BUDGET:
-        run_chunk(engines[len(outcome.results) % len(engines)], request, outcome, budget)
+        engine = engines[len(outcome.results) % len(engines)]
+        run_chunk(engine, request, outcome, budget)
+        if len(outcome.results) > 1:
+            engine.release(outcome.results[-2].cache_handle)
+        if outcome.results[-1].cache_handle:
+            num_blocks = -(-(len(PROMPT) + len(outcome.tokens) - 1) // BLOCK_TOKENS)
+            used_bytes = sum(engine.kv.counters.host.used_bytes for engine in engines)
+            assert used_bytes >= num_blocks * engine.kv.codec.payload_bytes, "the blocks of the last handle are held"
     return outcome
 
 
@@ -103,7 +110,7 @@ def test_finished_generation_leaves_only_its_prompt() -> None:
 def test_release_by_handle_on_any_engine() -> None:
     request = Request("a", PROMPT, SamplingParams(60, seed=1), "t0", keep_cache=True)
     with node() as (first, second):
-        found = run_across((first,), request)
+        found = run_across((first,), request, 8)
         num_blocks = -(-(len(PROMPT) + 59) // BLOCK_TOKENS) + 1
         assert first.kv.counters.host.used_bytes == num_blocks * first.kv.codec.payload_bytes
         second.release(found.results[-1].cache_handle)

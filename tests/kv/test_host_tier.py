@@ -22,7 +22,7 @@ if sys.argv[2] == "forever":
     print("ready", flush=True)
     while True:
         for link in links:
-            tier.put(record_of(link), Rank.RELEASED)
+            tier.put(record_of(link), Rank.RELEASED, 1)
 fill = Segment._payload
 def half(self, slot):
     class Half:
@@ -32,10 +32,10 @@ def half(self, slot):
             sys.stdin.read()
     return Half()
 for link in links[:4]:
-    tier.put(record_of(link), Rank.EXPECTED)
+    tier.put(record_of(link), Rank.EXPECTED, 1)
 Segment._payload = half
 tier._own._ways_are_full = True
-tier.put(record_of(links[4]), Rank.EXPECTED)
+tier.put(record_of(links[4]), Rank.EXPECTED, 1)
 """
 
 
@@ -79,7 +79,7 @@ def test_writer_killed_in_the_middle_of_a_write() -> None:
             assert [bytes(record.payload) if (record := tier.read(link.key)[0]) else None for link in links[:5]] == [
                 *map(payload_of, links[:4]), None,
             ]  # fmt: skip
-        tier.put(record_of(links[4]), Rank.KEPT)
+        tier.put(record_of(links[4]), Rank.KEPT, 1)
         assert tier.read(links[4].key) == (record_of(links[4]), False)
         assert tier.counters.corrupt == 0
 
@@ -88,10 +88,10 @@ def test_anybody_may_release_and_use_again() -> None:
     with shared(8, 2) as paths:
         first, second = (HostTier.attach(path, [other], PAYLOAD_BYTES) for path, other in (paths, reversed(paths)))
         link = links_of(range(4))[0]
-        assert first.put(record_of(link), Rank.EXPECTED) is None
+        assert first.put(record_of(link), Rank.EXPECTED, 1) is None
         assert first.used_bytes == PAYLOAD_BYTES
-        assert second.mark(link.key, Rank.RELEASED)
+        assert second.mark(link.key, Rank.RELEASED, 2)
         assert first.used_bytes == 0, "free as soon as it is released"
-        assert second.put(record_of(link), Rank.EXPECTED) is None
+        assert second.put(record_of(link), Rank.EXPECTED, 1) is None
         assert (first.used_bytes, second.used_bytes) == (PAYLOAD_BYTES, 0), "one copy serves all"
         assert second.read(link.key) == (record_of(link), True)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from plait.kv.block_record import BlockRecord
 from plait.kv.chain import Link
-from plait.kv.segment import EXPECTED_MS, HEADER_BYTES, Rank, Segment
+from plait.kv.segment import EXPECTED_US, HEADER_BYTES, Rank, Segment
 from tests.kv.blocks import PAYLOAD_BYTES, links_of, make_segment, payload_of, record_of, segment_bytes
 
 KEYS = [bytes([number]) * 7 + bytes([number + 1]) + bytes([255 - number]) * 8 for number in range(1, 30)]
@@ -22,19 +22,19 @@ class SegmentMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.segment, self.now_ms = make_segment(12), 0
+        self.segment, self.now_us = make_segment(12), 0
         self.written: dict[bytes, bytes] = {}
         self.expected: set[bytes] = set()
 
     @rule(key=st.sampled_from(KEYS), rank=RANKS, value=st.integers(0, 255), parent=st.sampled_from(KEYS))
     def write(self, key: bytes, rank: Rank, value: int, parent: bytes) -> None:
-        self.now_ms += 1
-        if self.segment.mark(key, rank, self.now_ms):
+        self.now_us += 1
+        if self.segment.mark(key, rank, self.now_us):
             assert key in self.written
             self._rank(key, rank)
             return
         payload = bytes([value]) * PAYLOAD_BYTES
-        was_stored, evicted = self.segment.write(BlockRecord(Link(key, parent, 3, 4), payload), rank, self.now_ms)
+        was_stored, evicted = self.segment.write(BlockRecord(Link(key, parent, 3, 4), payload), rank, self.now_us)
         if evicted is not None:
             assert rank == Rank.EXPECTED, "what is expected makes room for its equals only"
             assert bytes(evicted.payload) == self.written[evicted.link.key]
@@ -47,8 +47,8 @@ class SegmentMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), rank=RANKS)
     def mark(self, key: bytes, rank: Rank) -> None:
-        self.now_ms += 1
-        if self.segment.mark(key, rank, self.now_ms):
+        self.now_us += 1
+        if self.segment.mark(key, rank, self.now_us):
             self._rank(key, rank)
 
     def _rank(self, key: bytes, rank: Rank) -> None:
@@ -91,11 +91,11 @@ def test_nearly_all_slots_fill_before_one_is_given_up() -> None:
     segment = make_segment(400)
     links = links_of(range(4 * segment.num_slots))
     lost = []
-    for now_ms, link in enumerate(links):
-        was_stored, evicted = segment.write(record_of(link), Rank.EXPECTED, now_ms)
+    for now_us, link in enumerate(links):
+        was_stored, evicted = segment.write(record_of(link), Rank.EXPECTED, now_us)
         assert was_stored
-        lost += [now_ms] if evicted is not None else []
-        assert segment.used_bytes == (now_ms + 1 - len(lost)) * PAYLOAD_BYTES, "no block lies in two slots"
+        lost += [now_us] if evicted is not None else []
+        assert segment.used_bytes == (now_us + 1 - len(lost)) * PAYLOAD_BYTES, "no block lies in two slots"
     assert sum(number < 0.85 * len(links) for number in lost) <= 2
     assert len(lost) <= 0.04 * len(links)
 
@@ -104,12 +104,12 @@ def test_what_makes_room() -> None:
     """Empty slots, then released blocks, then kept ones by use, then expected ones by use."""
     segment = make_segment(4)
     first = links_of(range(16))
-    for now_ms, (link, rank) in enumerate(zip(first, [Rank.EXPECTED, Rank.KEPT, Rank.RELEASED, Rank.KEPT], strict=True)):
-        assert segment.write(record_of(link), rank, now_ms) == (True, None)
+    for now_us, (link, rank) in enumerate(zip(first, [Rank.EXPECTED, Rank.KEPT, Rank.RELEASED, Rank.KEPT], strict=True)):
+        assert segment.write(record_of(link), rank, now_us) == (True, None)
     segment.mark(first[1].key, Rank.KEPT, 10)
     gone = []
-    for now_ms, link in enumerate(links_of(range(100, 116)), start=20):
-        was_stored, evicted = segment.write(record_of(link), Rank.EXPECTED, now_ms)
+    for now_us, link in enumerate(links_of(range(100, 116)), start=20):
+        was_stored, evicted = segment.write(record_of(link), Rank.EXPECTED, now_us)
         assert was_stored
         gone += [old for old in first if segment.find(old.key) is None and old not in gone]
         assert (evicted is None) == (len(gone) < 4)
@@ -122,7 +122,7 @@ def test_kept_block_takes_no_place_of_an_expected_one() -> None:
         segment.write(record_of(link), Rank.EXPECTED, 0)
     other = links_of(range(50, 54))[0]
     assert segment.write(record_of(other), Rank.KEPT, 1) == (False, None)
-    assert segment.write(record_of(other), Rank.KEPT, EXPECTED_MS + 1) == (True, None), "expected for too long"
+    assert segment.write(record_of(other), Rank.KEPT, EXPECTED_US + 1) == (True, None), "expected for too long"
 
 
 def test_child_in_the_set_of_its_parent_is_not_taken_for_it() -> None:

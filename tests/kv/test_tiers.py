@@ -9,6 +9,7 @@ import pytest
 from plait.kv.block_record import encode
 from plait.kv.cold_tier import MAX_PENDING, ColdTier
 from plait.kv.disk_store import DiskStore
+from plait.kv.host_tier import clock_us
 from plait.kv.segment import Rank
 from plait.kv.tiers import LowerTiers
 from tests.kv.blocks import BLOCK, PAYLOAD_BYTES, ROOT, links_of, machine, payload_of, record_of
@@ -63,13 +64,25 @@ def test_another_root_finds_nothing() -> None:
 def test_released_blocks_are_free_and_the_prompt_stays() -> None:
     with machine(32) as (first, second):
         store(first)
-        second.release(list(second.path_to(links_of(TOKENS)[-1].key)), prompt_tokens=9)
+        second.release(list(second.path_to(links_of(TOKENS)[-1].key))[::-1], prompt_tokens=9)
         assert first.host.used_bytes == 2 * PAYLOAD_BYTES
         assert second.counters.host.released == 5
         assert found(first) == len(TOKENS), "as long as nobody needs the room"
         for start in range(100, 900, 4):
             store(first, tuple(range(start, start + 4)), Rank.KEPT)
         assert found(first) < len(TOKENS)
+
+
+def test_release_leaves_what_was_used_since() -> None:
+    """The handle of an earlier chunk is released after the next has stored its own, here with a whole block for its end."""
+    with machine(64) as (first, second):
+        stamp_us = first.store(links_of(TOKENS[:16]), payload_of, Rank.EXPECTED)
+        time.sleep(0.001)
+        later_us = second.store(links_of(TOKENS), payload_of, Rank.EXPECTED)
+        first.release(links_of(TOKENS[:16]), 4, stamp_us)
+        assert first.host.used_bytes + second.host.used_bytes == 7 * PAYLOAD_BYTES
+        first.release(links_of(TOKENS), 4, later_us)
+        assert first.host.used_bytes + second.host.used_bytes == PAYLOAD_BYTES
 
 
 def test_expected_blocks_that_must_leave_go_to_disk_and_come_back(tmp_path: Path) -> None:
@@ -99,7 +112,7 @@ def test_blocks_are_fetched_ahead(tmp_path: Path) -> None:
 def test_release_empties_the_disk(tmp_path: Path) -> None:
     with machine(4, 1, [disk(tmp_path)]) as (tiers,):
         store(tiers)
-        tiers.release(links_of(TOKENS), prompt_tokens=0)
+        tiers.release(links_of(TOKENS), 0, clock_us())
         tiers.flush()
         assert not list(tmp_path.iterdir())
         assert tiers.host.used_bytes == 0
@@ -156,7 +169,7 @@ def test_failing_store_reaches_nobody() -> None:
         tiers.expect(ROOT, TOKENS, 0)
         tiers.flush()
         assert found(tiers) < len(TOKENS)
-        tiers.release(links_of(TOKENS), prompt_tokens=0)
+        tiers.release(links_of(TOKENS), 0, clock_us())
         tiers.flush()
         assert tiers.counters.cold.failures >= 3 + 7
         assert tiers.cold is not None

@@ -3,7 +3,7 @@
 - What is loaded are the bits that were stored, for this very policy and these very tokens; what is not found is computed again.
 - Without lower tiers the device's pool is all there is. With them a row goes on wherever they reach, without computing its
   context again.
-- A handle names a stored sequence: its last block and the number of tokens of its prompt. "" names nothing.
+- A handle names a stored sequence: its last block, the number of tokens of its prompt, and when it was stored. "" names nothing.
 """
 
 import torch
@@ -85,20 +85,26 @@ class KvManager:
         self._device_counters.writes += len(pieces)
         return end
 
-    def store(self, row: Row, slot: Tensor, rank: Rank = Rank.KEPT) -> str:
-        """Store what is computed of a row that goes on; its handle."""
+    def store(self, row: Row, slot: Tensor) -> None:
+        """Store what is computed of a row that goes on, for others with the same prompt."""
+        self._store(row, slot, Rank.KEPT)
+
+    def _store(self, row: Row, slot: Tensor, rank: Rank) -> tuple[Key | None, str]:
+        """The last block the pool has; the handle."""
         end = self._store_in_pool(row.root, row.tokens[: row.num_computed], slot)
-        if self.lower is not None:
-            self.lower.store(self._links(row, row.num_computed), lambda link: self.codec.pack(link, slot), rank)
-        return f"{end.hex()}.{row.prompt_tokens}" if end else ""
+        if self.lower is None:
+            return end, f"{end.hex()}.{row.prompt_tokens}.0" if end else ""
+        links = self._links(row, row.num_computed)
+        stamp_us = self.lower.store(links, lambda link: self.codec.pack(link, slot), rank)
+        return end, f"{links[-1].key.hex()}.{row.prompt_tokens}.{stamp_us}" if links else ""
 
     def _links(self, row: Row, num_tokens: int) -> list[Link]:
         return list(chain(row.root, row.tokens[:num_tokens], BLOCK_TOKENS))
 
     def finish(self, row: Row, slot: Tensor, is_needed: bool) -> str:
         """Store what a row that ends has computed if it will be needed; free what its earlier chunks stored if not."""
-        handle = self.store(row, slot, Rank.EXPECTED) if is_needed else ""
-        if row.stored_end is not None and row.stored_end.hex() != handle.partition(".")[0]:
+        end, handle = self._store(row, slot, Rank.EXPECTED) if is_needed else (None, "")
+        if row.stored_end is not None and row.stored_end != end:
             self.pool.release(row.stored_end, row.prompt_tokens)
         if self.lower is not None and row.chunk.generated_tokens:
             needed = {link.key for link in self._links(row, row.num_computed)} if is_needed else set()
@@ -106,12 +112,15 @@ class KvManager:
             self.lower.release([link for link in earlier if link.key not in needed], row.prompt_tokens)
         return handle
 
-    def release(self, handle: str, keep_tokens: int = 0) -> None:
-        """Free a stored sequence beyond its first `keep_tokens` tokens, as far as nobody shares it; fine if it is gone."""
-        end, _, prompt_tokens = handle.partition(".")
-        self.pool.release(bytes.fromhex(end), keep_tokens)
-        if self.lower is not None and end:
-            self.lower.release(self.lower.path_to(bytes.fromhex(end)), max(keep_tokens, int(prompt_tokens)))
+    def release(self, handle: str) -> None:
+        """Free a stored sequence as far as nobody shares it or has gone on from it since; fine if it is gone."""
+        if not handle:
+            return
+        end, prompt_tokens, stamp_us = handle.split(".")
+        self.pool.release(bytes.fromhex(end))
+        if self.lower is not None:
+            links = list(self.lower.path_to(bytes.fromhex(end)))
+            self.lower.release(links[::-1], int(prompt_tokens), int(stamp_us))
 
     @property
     def counters(self) -> KvCounters:

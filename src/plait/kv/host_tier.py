@@ -47,17 +47,28 @@ class HostTier:
                 return record, segment is not self._own
         return None, False
 
-    def mark(self, key: Key, rank: Rank) -> bool:
+    def mark(self, key: Key, rank: Rank, now_us: int) -> bool:
         """Note a use wherever the block lies; whether it lies anywhere."""
-        now_ms = _now_ms()
-        return sum(segment.mark(key, rank, now_ms) for segment in self._segments) > 0
+        return sum(segment.mark(key, rank, now_us) for segment in self._segments) > 0
 
-    def put(self, record: BlockRecord, rank: Rank) -> BlockRecord | None:
+    def used_us(self, key: Key) -> int | None:
+        """When the block was used last, if it lies anywhere."""
+        return max((used_us for segment in self._segments if (used_us := segment.used_us(key)) is not None), default=None)
+
+    def rank(self, key: Key) -> Rank:
+        """The highest it has anywhere; EMPTY if it is not here."""
+        return max(segment.rank(key) for segment in self._segments)
+
+    def release(self, key: Key, stamp_us: int) -> bool:
+        """Free a block wherever it lies, unless it was used after the given time; whether any was freed."""
+        return sum(segment.release(key, stamp_us) for segment in self._segments) > 0
+
+    def put(self, record: BlockRecord, rank: Rank, now_us: int) -> BlockRecord | None:
         """Store a block unless it is here; a block that had to make room although it is expected."""
         with self._lock:
-            if self.mark(record.link.key, rank):
+            if self.mark(record.link.key, rank, now_us):
                 return None
-            was_stored, evicted = self._own.write(record, rank, _now_ms())
+            was_stored, evicted = self._own.write(record, rank, now_us)
             self.counters.writes += was_stored
             self.counters.failures += not was_stored
             self.counters.evictions += evicted is not None
@@ -68,6 +79,6 @@ class HostTier:
             segment.close()
 
 
-def _now_ms() -> int:
+def clock_us() -> int:
     """The same for all processes of a machine."""
-    return time.monotonic_ns() // 1_000_000
+    return time.monotonic_ns() // 1000

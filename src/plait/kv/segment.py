@@ -20,11 +20,13 @@ from plait.kv.chain import IDENTITY_BYTES, Link
 from plait.kv.keys import KEY_BYTES, Key
 
 WAYS = 8
-EXPECTED_MS = 15 * 60 * 1000
+EXPECTED_US = 15 * 60 * 1_000_000
 """A block of which nobody has heard for so long is no longer expected (whoever expected it may be gone)."""
 _STATE = struct.Struct("<IIQB7x")
-"""Generation, checksum, last use (ms), rank."""
+"""Generation, checksum, last use (us), rank."""
 HEADER_BYTES = IDENTITY_BYTES + _STATE.size
+_STANDING = struct.Struct(f"<{KEY_BYTES}s{HEADER_BYTES - KEY_BYTES - 16}xQB7x")
+"""Key, last use and rank of a header."""
 _USE = struct.Struct("<QB")
 _USE_OFFSET = IDENTITY_BYTES + 8
 PAGE_BYTES = 4096
@@ -41,8 +43,11 @@ class Rank(IntEnum):
     """A later chunk or turn is to go on from here."""
 
 
+_RANKS = frozenset(Rank)
+
+
 class Segment:
-    """`payload_bytes` of every block are the same. Times are milliseconds of a clock all processes share."""
+    """`payload_bytes` of every block are the same. Times are microseconds of a clock all processes share."""
 
     def __init__(self, memory: mmap.mmap, payload_bytes: int) -> None:
         self._memory, self.payload_bytes = memory, payload_bytes
@@ -60,9 +65,8 @@ class Segment:
     @property
     def used_bytes(self) -> int:
         """Of blocks that are not released."""
-        headers = (self._header(slot) for slot in range(self.num_slots))
-        ranks = (_STATE.unpack_from(header, IDENTITY_BYTES)[3] for header in headers if not header.startswith(_NO_KEY))
-        return sum(rank > Rank.RELEASED for rank in ranks) * self.payload_bytes
+        headers = _STANDING.iter_unpack(self._memory[: self.num_slots * HEADER_BYTES])
+        return sum(rank > Rank.RELEASED and key != _NO_KEY for key, _, rank in headers) * self.payload_bytes
 
     def close(self) -> None:
         self._view.release()
@@ -116,68 +120,86 @@ class Segment:
 
     # ---- marks, by anybody
 
-    def mark(self, key: Key, rank: Rank, now_ms: int) -> bool:
+    def mark(self, key: Key, rank: Rank, now_us: int) -> bool:
         """Note a use, and what the block is worth from now on; whether it is here."""
         slot = self.find(key)
         if slot is not None:
-            _USE.pack_into(self._memory, slot * HEADER_BYTES + _USE_OFFSET, now_ms, rank)
+            _USE.pack_into(self._memory, slot * HEADER_BYTES + _USE_OFFSET, now_us, rank)
         return slot is not None
+
+    def release(self, key: Key, stamp_us: int) -> bool:
+        """Free a block unless it was used after the given time; whether it was freed."""
+        used_us = self.used_us(key)
+        return used_us is not None and used_us <= stamp_us and self.mark(key, Rank.RELEASED, used_us)
+
+    def used_us(self, key: Key) -> int | None:
+        """When the block was used last."""
+        slot = self.find(key)
+        return None if slot is None else int(_USE.unpack_from(self._memory, slot * HEADER_BYTES + _USE_OFFSET)[0])
+
+    def rank(self, key: Key) -> Rank:
+        slot = self.find(key)
+        rank = Rank.EMPTY if slot is None else _USE.unpack_from(self._memory, slot * HEADER_BYTES + _USE_OFFSET)[1]
+        return Rank(rank) if rank in _RANKS else Rank.EMPTY
 
     def _set_key(self, slot: int, key: Key) -> None:
         self._memory[slot * HEADER_BYTES : slot * HEADER_BYTES + KEY_BYTES] = key
 
     # ---- writing, by the owner
 
-    def write(self, record: BlockRecord, rank: Rank, now_ms: int) -> tuple[bool, BlockRecord | None]:
+    def write(self, record: BlockRecord, rank: Rank, now_us: int) -> tuple[bool, BlockRecord | None]:
         """Store a block that is not here; whether it was, and the block that was given up if somebody expects it.
 
         Not stored: what ranks below all it could take the place of.
         """
-        victim = min(self._candidates(record.link.key, now_ms), default=None)
+        victim = min(self._candidates(record.link.key, now_us), default=None)
         if victim is None or victim[0] > rank:
             return False, None
         slot, evicted = victim[-1], None
-        cleared = self._cleared(record.link.key, now_ms) if victim[0] > Rank.RELEASED else None
+        cleared = self._cleared(record.link.key, now_us) if victim[0] > Rank.RELEASED else None
         if cleared is not None:
             slot = cleared
         elif victim[0] == Rank.EXPECTED:
             evicted = BlockRecord(Link.unpack(self._header(slot)), bytearray(self._payload(slot)))
-        self._fill(slot, record, rank, now_ms)
+        self._fill(slot, record, rank, now_us)
         return True, evicted
 
-    def _cleared(self, key: Key, now_ms: int) -> int | None:
+    def _cleared(self, key: Key, now_us: int) -> int | None:
         """A slot for the key whose block could move to its other set."""
-        for _, _, _, slot in self._candidates(key, now_ms):
+        for _, _, _, slot in self._candidates(key, now_us):
             header = self._header(slot)
-            place = min(self._candidates(header[:KEY_BYTES], now_ms))
+            place = min(self._candidates(header[:KEY_BYTES], now_us))
             if place[0] <= Rank.RELEASED:
                 record = BlockRecord(Link.unpack(header), bytearray(self._payload(slot)))
-                _, _, used_ms, rank = _STATE.unpack_from(header, IDENTITY_BYTES)
-                self._fill(place[-1], record, Rank(rank), used_ms)
+                _, _, used_us, rank = _STATE.unpack_from(header, IDENTITY_BYTES)
+                self._fill(place[-1], record, Rank(rank), used_us)
                 return slot
         return None
 
-    def _candidates(self, key: Key, now_ms: int) -> Iterator[tuple[int, int, int, int]]:
+    def _candidates(self, key: Key, now_us: int) -> Iterator[tuple[int, int, int, int]]:
         """(rank, occupied slots of its set if it is empty, last use, slot) of all slots the key may take."""
         for number in self._sets(key):
-            slots = range(number * self._ways, (number + 1) * self._ways)
-            entries = [(*self._standing(slot, now_ms), slot) for slot in slots]
-            occupied = sum(rank > Rank.RELEASED for rank, _, _ in entries)
-            yield from ((rank, occupied if rank <= Rank.RELEASED else 0, used, slot) for rank, used, slot in entries)
+            entries = list(self._standings(number, now_us))
+            occupied = sum(rank > Rank.RELEASED for rank, _ in entries)
+            for slot, (rank, used_us) in enumerate(entries, start=number * self._ways):
+                yield rank, occupied if rank <= Rank.RELEASED else 0, used_us, slot
 
-    def _standing(self, slot: int, now_ms: int) -> tuple[int, int]:
-        header = self._header(slot)
-        _, _, used_ms, rank = _STATE.unpack_from(header, IDENTITY_BYTES)
-        if header[:KEY_BYTES] == _NO_KEY:
-            return Rank.EMPTY, 0
-        is_stale = rank == Rank.EXPECTED and now_ms - used_ms > EXPECTED_MS
-        return (Rank.KEPT if is_stale else rank), used_ms
+    def _standings(self, number: int, now_us: int) -> Iterator[tuple[int, int]]:
+        """(rank as it counts now, last use) of a set's slots."""
+        set_bytes = self._ways * HEADER_BYTES
+        for key, used_us, rank in _STANDING.iter_unpack(self._memory[number * set_bytes : (number + 1) * set_bytes]):
+            if key == _NO_KEY:
+                yield Rank.EMPTY, 0
+            elif rank == Rank.EXPECTED and now_us - used_us > EXPECTED_US:
+                yield Rank.KEPT, used_us
+            else:
+                yield rank, used_us
 
-    def _fill(self, slot: int, record: BlockRecord, rank: Rank, now_ms: int) -> None:
+    def _fill(self, slot: int, record: BlockRecord, rank: Rank, now_us: int) -> None:
         start = slot * HEADER_BYTES
         generation = (_STATE.unpack_from(self._memory, start + IDENTITY_BYTES)[0] + 1) % 2**32
         self._set_key(slot, _NO_KEY)
         self._payload(slot)[:] = record.payload
-        state = _STATE.pack(generation, record.checksum, now_ms, rank)
+        state = _STATE.pack(generation, record.checksum, now_us, rank)
         self._memory[start + KEY_BYTES : start + HEADER_BYTES] = record.link.pack()[KEY_BYTES:] + state
         self._set_key(slot, record.link.key)

@@ -12,7 +12,7 @@ from plait.kv.block_record import BlockRecord, Payload
 from plait.kv.chain import Link, chain, next_links
 from plait.kv.cold_tier import ColdTier
 from plait.kv.counters import KvCounters
-from plait.kv.host_tier import HostTier
+from plait.kv.host_tier import HostTier, clock_us
 from plait.kv.keys import Key
 from plait.kv.segment import Rank
 
@@ -86,29 +86,41 @@ class LowerTiers:
             record = cold.get(link.key)
             if record is None or record.link != link or len(record.payload) != self.host.payload_bytes:
                 return
-            self._put(record, Rank.EXPECTED)
+            self._put(record, Rank.EXPECTED, clock_us())
             self.counters.prefetched += 1
 
     # ---- storing
 
-    def store(self, links: Iterable[Link], payload_of: Callable[[Link], Payload], rank: Rank) -> None:
-        """Note that a sequence's blocks were used, and store those that are not here."""
+    def store(self, links: Iterable[Link], payload_of: Callable[[Link], Payload], rank: Rank) -> int:
+        """Note that a sequence's blocks were used, and store those that are not here; the stamp to release them with."""
+        stamp_us = clock_us()
         for link in links:
-            if not self.host.mark(link.key, rank):
-                self._put(BlockRecord(link, payload_of(link)), rank)
+            if not self.host.mark(link.key, rank, stamp_us):
+                self._put(BlockRecord(link, payload_of(link)), rank, stamp_us)
+        return stamp_us
 
-    def _put(self, record: BlockRecord, rank: Rank) -> None:
-        evicted = self.host.put(record, rank)
+    def _put(self, record: BlockRecord, rank: Rank, now_us: int) -> None:
+        evicted = self.host.put(record, rank, now_us)
         if evicted is not None and self.cold is not None:
             self.cold.put_later(evicted)
 
-    def release(self, links: Iterable[Link], prompt_tokens: int) -> None:
-        """Nobody will go on from these blocks. Those of the prompt may be of use to others, and stay until room is needed."""
-        released = [link for link in links if link.end > prompt_tokens]
-        for link in released:
-            self.counters.host.released += self.host.mark(link.key, Rank.RELEASED)
-        if self.cold is not None and released:
-            self.cold.remove_later([link.key for link in released])
+    def release(self, links: Sequence[Link], prompt_tokens: int, stamp_us: int | None = None) -> None:
+        """Nobody will go on from these blocks, in order from the first: free those that nobody has used after the stamp.
+
+        Without a stamp it is when the last of them was used. Those of the prompt may be of use to others, and stay until room
+        is needed. Whoever else had used a block before the stamp loses its claim, not the block, until its own next chunk ends.
+        """
+        if stamp_us is None:
+            stamp_us = self.host.used_us(links[-1].key) if links else None
+        released = [link.key for link in links if link.end > prompt_tokens]
+        if stamp_us is not None:
+            freed = [key for key in released if self.host.release(key, stamp_us)]
+            self.counters.host.released += len(freed)
+        if self.cold is not None:
+            self.cold.remove_later([key for key in released if self._is_unused(key)])
+
+    def _is_unused(self, key: Key) -> bool:
+        return self.host.rank(key) <= Rank.RELEASED
 
     def path_to(self, end: Key) -> Iterator[Link]:
         """The stored blocks of a sequence, from its last upwards, as far as they are here."""
