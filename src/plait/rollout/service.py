@@ -42,8 +42,14 @@ class EngineLink(Protocol):
 class RolloutService:
     """`max_rows` is asked how many chunks an engine may have whenever there may be room; call `pump` when it has risen."""
 
-    def __init__(self, chunk_tokens: int, max_rows: Callable[[str], int], scheduler: Scheduler | None = None) -> None:
-        self._max_rows = max_rows
+    def __init__(
+        self,
+        chunk_tokens: int,
+        max_rows: Callable[[str], int],
+        scheduler: Scheduler | None = None,
+        max_context_tokens: int | None = None,
+    ) -> None:
+        self._max_rows, self._max_context_tokens = max_rows, max_context_tokens
         self.scheduler: Scheduler = BufferScheduler() if scheduler is None else scheduler
         self.scheduler.chunk_tokens = chunk_tokens
         self.num_moves: Counter[str] = Counter()
@@ -65,6 +71,7 @@ class RolloutService:
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[Segment] = asyncio.get_running_loop().create_future()
+        request.max_context_tokens = self._max_context_tokens
         self.scheduler.add(request)
         self._futures[request.request_id] = future
         self._pump_soon()
