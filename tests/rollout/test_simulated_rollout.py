@@ -74,14 +74,17 @@ def test_context_is_faster_than_first_come_first_served_and_near_the_oracle(leng
 
 def test_history_makes_estimates_better(lengths: dict[str, int]) -> None:
     history = LengthHistory()
-    first = serve(lengths, ContextScheduler(CHUNK_TOKENS, history=history))
+    without = ContextScheduler(CHUNK_TOKENS, history=history)
+    first = serve(lengths, without)
     scheduler = ContextScheduler(CHUNK_TOKENS, history=history)
     random = Random(1)
     drifted = {name: max(1, min(MAX_TOKENS, int(n * random.uniform(0.8, 1.25)))) for name, n in lengths.items()}
     second = serve(drifted, scheduler)
     errors = scheduler.errors
-    print(f"first step {first.makespan_s:.1f} s, second {second.makespan_s:.1f} s; {errors}")
+    print(f"first step {first.makespan_s:.1f} s, error {without.errors.mean_running_maximum:.2f} with siblings alone")
+    print(f"second {second.makespan_s:.1f} s, error {errors.mean_estimate:.2f} with history")
     assert errors.num == len(lengths)
+    assert errors.mean_estimate < 0.5 * without.errors.mean_running_maximum
     assert errors.mean_estimate < 0.5 * errors.mean_running_maximum
 
 
