@@ -170,10 +170,10 @@ def test_shares_in_the_long_run() -> None:
         line.enter(name)
     counts: Counter[str] = Counter()
     for _ in range(1400):
-        name = line.first()
-        assert name is not None
-        line.charge(name, 3)
-        counts[name] += 1
+        first = line.first()
+        assert first is not None
+        line.charge(first, 3)
+        counts[first] += 1
     assert counts == {name: pytest.approx(400 * weight, abs=2) for name, weight in WEIGHTS.items()}
 
 
