@@ -17,6 +17,8 @@ COOKBOOK := tinker-cookbook==0.6.1
 TORCH_INDEX ?=
 # More for pytest, such as ARGS="tests/state -x".
 ARGS ?=
+# Processes that share the test files; each file runs in one of them.
+TEST_PROCESSES ?= 2
 
 .PHONY: help setup demo test check format bench bench-peers cookbook docs clean
 
@@ -40,7 +42,7 @@ demo: setup ## Train three tasks at once; fails unless each task's held-out accu
 	$(BIN)/python -m plait.cli.main run examples/demo.toml --check-gain 0.25
 
 test: setup ## Run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(INSTALLED) ## Format, lint, types, order of imports
 	$(BIN)/ruff format --check .
@@ -57,6 +59,7 @@ bench: setup ## Run every benchmark in its quick form
 	$(BIN)/python -m benchmarks.train_step --quick
 	$(BIN)/python -m benchmarks.marlaas --quick
 	$(BIN)/python -m benchmarks.service --quick
+	$(BIN)/python -m benchmarks.concurrency --quick
 
 bench-peers: setup ## Install the systems to compare with, each in an environment of its own
 	bash benchmarks/peers/install.sh

@@ -98,6 +98,7 @@ MEASURES: dict[str, Callable[[Setting], list[m.Row]]] = {
     "results": lambda setting: m.measure_results(setting.clients, setting.sizes),
     "sample_beside_training": lambda setting: m.measure_sample_beside_training(setting.clients, setting.sizes),
     "quantum": lambda setting: m.measure_quantum(setting.clients, setting.sizes),
+    "turns": lambda setting: m.measure_turns(setting.server, setting.clients, setting.sizes),
     "publishing": _publishing,
     "many_at_once": lambda setting: m.measure_many_at_once(setting.server, setting.clients, setting.sizes),
     "skyrl": _skyrl,

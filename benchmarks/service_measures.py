@@ -135,6 +135,16 @@ def measure_quantum(clients: Clients, sizes: Sizes) -> list[Row]:
     ]
 
 
+def measure_turns(server: PlaitServer, clients: Clients, sizes: Sizes) -> list[Row]:
+    """Calls of the same length of two tenants: how many slices of the other one waited for, as the trainer counts them."""
+    load = {"num_datums": sizes.num_long_datums, "num_tokens": LONG_TOKENS}
+    clients.busy.start("forward_backwards", **load)
+    beside = clients.other.run("forward_backwards", count=sizes.num_rounds, **load)
+    clients.busy.stop()
+    row = latencies_of("long training call", "beside another tenant's", beside)
+    return [row | {"most_slices_waited": server.most_slices_waited()}]
+
+
 def _short_calls(clients: Clients, sizes: Sizes) -> Result:
     return clients.other.run("forward_backwards", num_datums=1, num_tokens=16, count=sizes.num_short_calls, pause_s=0.05)
 

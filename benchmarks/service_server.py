@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,6 +66,13 @@ class PlaitServer:
         """Of the server and its workers."""
         server = psutil.Process(self._process.pid)
         return sum(_rss_bytes(process) for process in (server, *server.children(recursive=True)))
+
+    def most_slices_waited(self) -> float:
+        """Since the start, of all calls: how many slices of other tenants ran while one waited for its own, by /metrics."""
+        with urllib.request.urlopen(f"{self.url}/metrics") as page:
+            buckets = re.findall(r'plait_call_wait_slices_bucket\{le="([^"]+)"\} (\S+)', page.read().decode())
+        total = max(float(count) for _, count in buckets)
+        return min(float(bound) for bound, count in buckets if float(count) == total)
 
     def close(self) -> None:
         workers = psutil.Process(self._process.pid).children(recursive=True) if self._process.poll() is None else []

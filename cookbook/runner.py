@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cookbook.outcome import done_steps, last_metrics, read_metrics
 from cookbook.recipe import Recipe
-from cookbook.served import Server, tail
+from cookbook.served import Server, gently, tail
 from cookbook.workspace import Workspace
 
 POLL_S = 0.1
@@ -88,7 +88,7 @@ def command(recipe: Recipe, workspace: Workspace) -> list[str]:
     if not recipe.module.endswith("_loop"):  # The two loops resume whatever lies in their folder, and take no such argument.
         arguments["behavior_if_log_dir_exists"] = "resume"
     told = [f"{key}={value}" for key, value in arguments.items()]
-    return ["nice", "-n", "19", sys.executable, "-m", f"tinker_cookbook.recipes.{recipe.module}", *told]
+    return [*gently(), sys.executable, "-m", f"tinker_cookbook.recipes.{recipe.module}", *told]
 
 
 def _watch(process: subprocess.Popen[bytes], recipe: Recipe, folder: Path, on_step: OnStep, kill_at: int | None) -> int:

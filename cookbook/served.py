@@ -17,6 +17,8 @@ POLICY_NAME = "Qwen/Qwen3-8B"
 ANSWERER_NAME = "Qwen/Qwen3.5-9B"
 """Of twenty_questions, which takes no other."""
 STOP_S = 30.0
+NICENESS = 19
+"""Of the server and the recipes, for a machine that is in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,17 @@ def serving(model: Path | str, folder: Path, settings: Mapping[str, object] | No
     log_path = folder / "server.log"
     with log_path.open("w") as log:
         process = subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, "-m", "plait.cli.main", "serve", "--json"],
+            [*gently(), sys.executable, "-m", "plait.cli.main", "serve", "--json"],
             env=_environment(model, folder, settings or {}), stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
     try:
         yield _wait_until_up(process, log_path)
     finally:
         _stop(process)
+
+
+def gently() -> list[str]:
+    return ["nice", "-n", str(NICENESS)]
 
 
 def end_on_sigterm() -> None:

@@ -9,6 +9,8 @@ from plait.models.tiny import make_tiny_model
 from plait.observe.events import StepCommitted
 from plait.observe.log import read_latest_events
 from plait.state.rundir import RunDirectory
+from plait.tasks.driver import RunDriver
+from plait.tasks.own_compute import OwnCompute
 
 REWARDS = Path(__file__).parent / "tiny_rewards.py"
 
@@ -57,3 +59,9 @@ def committed_steps(directory: RunDirectory, task: str) -> list[StepCommitted]:
 def digests(directory: RunDirectory, task: str) -> list[tuple[int, str, float]]:
     """(step, adapter digest, loss) of every step."""
     return [(e.step, e.adapter_digest, e.loss) for e in committed_steps(directory, task)]
+
+
+def worker_pids(driver: RunDriver) -> dict[str, int]:
+    """By worker, of a run that has workers of its own."""
+    assert isinstance(driver.compute, OwnCompute)
+    return driver.compute.workers.pids

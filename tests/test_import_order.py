@@ -17,7 +17,7 @@ LEVELS = (
 )
 """From the lowest to the highest; a package imports its own level and those before it."""
 LEVEL_OF = {package: level for level, packages in enumerate(LEVELS) for package in packages}
-TORCH_FREE = ("types", "config", "transport", "observe", "state", "environments", "rewards", "cli.main")
+TORCH_FREE = ("types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "cli.main")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from plait.types.errors import ConfigError
 
 def run_plait(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "plait.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload]
 
 
 def exit_code(arguments: list[str]) -> object:

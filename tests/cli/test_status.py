@@ -106,3 +106,19 @@ def test_no_runs_and_a_wrong_name_are_explained(tmp_path: Path, capsys: Any) -> 
 def test_a_running_run_uses_the_name_of_its_folder(runs: Path, capsys: Any) -> None:
     assert any(isinstance(event, RunStarted) and event.run == "demo" for event in sample_events(num_steps=1))
     assert json.loads(output(capsys, "status", "half", "--runs", str(runs), "--json"))["run"] == "half"
+
+
+def test_a_log_that_cannot_be_read_hides_no_other_run(runs: Path, capsys: Any) -> None:
+    (runs / "half" / "events.jsonl").write_bytes(b'{"kind":"step"}\n')
+    text = output(capsys, "status", "--runs", str(runs))
+    assert re.search(r"finished +done", text)
+    assert re.search(r"half +unreadable", text)
+    assert "`plait status half` says why" in text
+    listed = json.loads(output(capsys, "status", "--runs", str(runs), "--json"))["runs"]
+    assert {run["run"]: run["status"].partition(":")[0] for run in listed} == {
+        "finished": "done", "broken": "done", "half": "unreadable"
+    }  # fmt: skip
+    with pytest.raises(SystemExit) as end:
+        main(["status", "half", "--runs", str(runs)])
+    assert end.value.code != 0
+    assert "line 1 is not an event" in capsys.readouterr().err

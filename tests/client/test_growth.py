@@ -10,7 +10,7 @@ from plait.config.load import effective_toml
 from plait.observe.events import StepCommitted
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
-from tests.runs import tiny_settings, tiny_task
+from tests.runs import tiny_settings, tiny_task, worker_pids
 
 STEPS, FIRST, LAST = 60, 20, 60
 MAX_GROWTH_BYTES = 12 * 2**20
@@ -26,7 +26,7 @@ def test_memory_and_open_files_settle(tmp_path: Path) -> None:
 
     def measure(event: object) -> None:
         if isinstance(event, StepCommitted) and event.step in (FIRST, LAST):
-            processes = {"controller": psutil.Process().pid, **drivers[0].compute.workers.pids}
+            processes = {"controller": psutil.Process().pid, **worker_pids(drivers[0])}
             seen[event.step] = {name: _usage(psutil.Process(pid)) for name, pid in processes.items()}
 
     with open_run(settings, directory, resume=False) as run:

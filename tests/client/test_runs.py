@@ -21,7 +21,7 @@ from plait.state.rundir import RunDirectory
 from plait.state.samples import read_samples
 from plait.tasks.driver import RunDriver
 from plait.types.errors import ConfigError, WorkerFailure
-from tests.runs import REWARDS, committed_steps, digests, tiny_settings, tiny_task
+from tests.runs import REWARDS, committed_steps, digests, tiny_settings, tiny_task, worker_pids
 
 
 def new_run(folder: Path, settings: RunSettings) -> RunDirectory:
@@ -129,7 +129,7 @@ def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, worker:
 
     def kill_once(event: object) -> None:
         if getattr(event, "step", 0) == 2 and not killed:
-            killed.append(drivers[0].compute.workers.pids[worker])
+            killed.append(worker_pids(drivers[0])[worker])
             os.kill(killed[0], signal.SIGKILL)
 
     with open_run(settings, directory, resume=False) as run:
@@ -149,7 +149,7 @@ def test_a_run_whose_worker_keeps_dying_fails_with_the_cause(tmp_path: Path) -> 
     drivers: list[RunDriver] = []
 
     def kill_always(event: object) -> None:
-        for pid in drivers[0].compute.workers.pids.values():
+        for pid in worker_pids(drivers[0]).values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

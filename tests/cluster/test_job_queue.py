@@ -63,3 +63,43 @@ def test_a_task_has_one_update_at_a_time_and_a_failing_one_ends_alone(tmp_path: 
     assert roles.update(data(0, 1), number=7) == [JobFailed.__name__]
     roles.models.handle(backward(1, data(1, 1), "s:train:0"))
     assert sorted(roles.run()) == [("s:train:0", CallDone.__name__), ("task", UpdateDone.__name__)]
+
+
+def owners(roles: Roles) -> str:
+    """Whose each slice is."""
+    found = ""
+    while roles.queue.has_work:
+        owner, _ = roles.queue.work()
+        found += {"task": "t", "s:train:0": "m", "other": "o"}[owner]
+    return found
+
+
+def test_tenants_take_turns_slice_by_slice_and_a_managed_update_counts_for_its_tenant(tmp_path: Path) -> None:
+    roles = Roles(tmp_path)
+    roles.models.handle(OpenModel("other", "else", LORA, str(tmp_path / "other")))
+    roles.update(data(0, 8))
+    roles.models.handle(backward(1, data(1, 8), "s:train:0"))
+    roles.models.handle(backward(1, data(2, 8), "other"))
+    order = owners(roles)
+    assert order.count("o") > 3
+    assert order[1 : 2 * order.count("o") : 2] == "o" * order.count("o"), "every second slice is the other tenant's"
+
+
+def test_slices_are_shared_by_weight(tmp_path: Path) -> None:
+    roles = Roles(tmp_path)
+    roles.models.handle(OpenModel("other", "else", LORA, str(tmp_path / "other")))
+    roles.queue.set_weight("else", 2.0)
+    roles.update(data(0, 24))
+    roles.models.handle(backward(1, data(2, 24), "other"))
+    assert owners(roles).startswith("too" * 4)
+
+
+def test_a_call_tells_how_many_slices_of_others_it_waited_for(tmp_path: Path) -> None:
+    roles = Roles(tmp_path)
+    roles.models.handle(OpenModel("other", "else", LORA, str(tmp_path / "other")))
+    roles.update(data(0, 24))
+    roles.models.handle(backward(1, data(2, 8), "other"))
+    waits = []
+    while roles.queue.has_work:
+        waits += [r.longest_wait_slices for r in roles.queue.work()[1].replies if isinstance(r, CallDone)]
+    assert waits == [1]

@@ -170,7 +170,8 @@ def test_a_turn_that_does_not_fit_is_not_begun() -> None:
 
 @pytest.mark.parametrize("stage", ["setup", "turn", "score"])
 def test_a_failure_starts_again_from_zero(stage: str) -> None:
-    environment, reported = FakeEnvironment(failures={stage: 1}), []
+    environment = FakeEnvironment(failures={stage: 1})
+    reported: list[StageFailure] = []
     trajectory = episode(environment, Policy(ended("a"), ended("b")), on_failure=reported.append)
     assert (trajectory.reward, trajectory.metrics) == (1.0, {"turns": 1.0})
     assert len(trajectory.segments) == 4
@@ -180,7 +181,8 @@ def test_a_failure_starts_again_from_zero(stage: str) -> None:
 
 
 def test_retries_run_out() -> None:
-    environment, reported = FakeEnvironment(failures={"score": 9}), []
+    environment = FakeEnvironment(failures={"score": 9})
+    reported: list[StageFailure] = []
     with pytest.raises(EnvironmentFailure, match="told to"):
         episode(environment, Policy(ended("a"), ended("b")), EnvironmentSettings(max_episode_retries=2), on_failure=reported.append)
     assert len(reported) == 3
@@ -188,7 +190,7 @@ def test_retries_run_out() -> None:
 
 
 def test_a_failed_cleanup_is_reported_and_keeps_the_score() -> None:
-    reported: list[EnvironmentFailure] = []
+    reported: list[StageFailure] = []
     trajectory = episode(FakeEnvironment(failures={"cleanup": 1}), Policy(ended("a"), ended("b")), on_failure=reported.append)
     assert trajectory.reward == 1.0
     assert len(reported) == 1
@@ -294,7 +296,7 @@ def test_equal_example_ids_of_two_environments_stay_apart() -> None:
 
 def test_a_hung_verifier_never_becomes_a_reward() -> None:
     settings = FunctionSettings(function=f"{SCORERS}:score", examples=f"{SCORERS}:examples", score_timeout_s=0.2)
-    reported: list[EnvironmentFailure] = []
+    reported: list[StageFailure] = []
     with pytest.raises(StageFailure) as caught:
         in_pool({"task": settings}, lambda example: ["hang"], on_failure=reported.append)
     assert (caught.value.kind, caught.value.stage) == ("timeout", "score")

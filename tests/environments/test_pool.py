@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -12,6 +12,17 @@ from plait.types.errors import ConfigError, EnvironmentFailure
 
 SCORERS = str(Path(__file__).parent / "scorers.py")
 SETTINGS = FunctionSettings(function=f"{SCORERS}:score", examples=f"{SCORERS}:examples", score_timeout_s=0.5)
+
+
+@pytest.fixture(autouse=True)
+def others() -> Iterator[None]:
+    """Children of other tests, such as a server that the session shares, are not the pool's."""
+    _others.update(_children())
+    yield
+    _others.clear()
+
+
+_others: set[psutil.Process] = set()
 
 
 def with_pool(scenario: Callable[[EnvironmentPool], Awaitable[None]], num_processes: int = 1, num_tasks: int = 1) -> None:
@@ -38,7 +49,11 @@ async def failure_of(environment: PooledEnvironment, answer: str) -> StageFailur
 
 
 def _environment_processes() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in _children() if child not in _others and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def _children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
 
 
 def test_calls_come_back() -> None:

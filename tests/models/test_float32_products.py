@@ -76,7 +76,7 @@ def test_gradient_has_the_same_bits_with_one_thread_and_two() -> None:
 def test_when_they_are_taken(rows: int, inputs: int, faster: bool, through_float32: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
 
-    def through_float32_product(x: Tensor, weight: Tensor) -> Tensor:
+    def through_float32_product(x: Tensor, weight: Tensor, kept: object) -> Tensor:
         taken.append(x)
         return F.linear(x, weight)
 
@@ -88,7 +88,7 @@ def test_when_they_are_taken(rows: int, inputs: int, faster: bool, through_float
 
 
 def test_other_bits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(float32_products, "_swapped", lambda x: x.float())
+    monkeypatch.setattr(float32_products, "swapped", lambda x: x.float())
     are_faster.cache_clear()
     assert not has_same_bits()
     assert not are_faster()
@@ -98,6 +98,6 @@ def test_other_bits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("float32_s", "expected"), [(1.0, True), (2.0, False)])
 def test_a_small_gain_is_refused(float32_s: float, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     spent_s = iter([2.1, float32_s])
-    monkeypatch.setattr(float32_products, "_least_spent_s", lambda multiply: next(spent_s))
+    monkeypatch.setattr(float32_products, "least_spent_s", lambda multiply: next(spent_s))
     are_faster.cache_clear()
     assert are_faster() is expected

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from plait.models import attention, decoder, float32_products, invariance, kernels
+from plait.models import attention, decoder, float32_products, invariance, kept_weights, kernels
 from plait.models.invariance import machine_self_test, random_weights, self_test
 from plait.models.tiny import tiny_config
 
@@ -42,8 +42,17 @@ def test_fused_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "differ from a full pass" in report.detail
 
 
+def test_spans_of_one_length_that_differ_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a draft of six tokens makes, and nothing else in the test."""
+    real, queries_of_seven = invariance.attend, 7 * 3
+    monkeypatch.setattr(invariance, "attend", lambda q, *rest: real(q, *rest) * (1.01 if q.shape[2] == queries_of_seven else 1))
+    report = machine_self_test(torch.bfloat16)
+    assert not report.granted
+    assert "2 rows of 7 new tokens beside as many of one differ" in report.detail
+
+
 def test_kernels_for_few_rows_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "make_linear", lambda weight, bias, prepack: lambda x: F.linear(x, weight, bias))
+    monkeypatch.setattr(decoder, "make_linear", lambda weight, bias, prepack, budget: lambda x: F.linear(x, weight, bias))
     report = machine_self_test(torch.float32)
     assert not report.granted
 
@@ -56,14 +65,17 @@ def test_adapters_that_mix_badly_are_noticed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.skipif(not (HAS_ONEDNN and float32_products.has_same_bits()), reason="float32 products are not taken here")
-def test_many_rows_that_multiply_otherwise_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_many_rows_that_multiply_otherwise_are_noticed(is_kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(float32_products, "are_faster", lambda: True)
     assert machine_self_test(torch.bfloat16).granted
     assert invariance.MANY_SEQUENCES * invariance.TEST_TOKENS >= float32_products.MIN_ROWS
-    monkeypatch.setattr(float32_products, "_swapped", lambda x: x.float())
+    monkeypatch.setattr(float32_products, "swapped", lambda x: x.float())
+    monkeypatch.setattr(kept_weights.Budget, "take", lambda *_: is_kept)
+    monkeypatch.setattr(kept_weights, "least_rows", lambda: 32)
     report = machine_self_test(torch.bfloat16)
     assert not report.granted
-    assert "160 rows" in report.detail
+    assert ("33 rows of 1 new tokens" if is_kept else "160 rows") in report.detail
 
 
 def test_threads_that_change_bits_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

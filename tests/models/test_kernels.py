@@ -128,7 +128,7 @@ def test_without_onednn_the_plain_form_is_taken(missing: str, monkeypatch: pytes
     elif missing == "the operator":
         monkeypatch.setattr(torch.ops, "mkldnn", object())
     else:
-        monkeypatch.setattr(kernels, "_onednn", refuse)
+        monkeypatch.setattr(kernels, "onednn", refuse)
     kernels.has_onednn.cache_clear()
     try:
         assert not kernels.uses_onednn(torch.bfloat16, CPU)

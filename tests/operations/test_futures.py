@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from plait.operations.call_order import PayloadConflict
 from plait.operations.future_state import Expired, Failed, FailureCategory, Finished, FutureState, Pending, held_bytes
 from plait.operations.futures import FutureCounts, FutureLimits, FutureTable, UnknownFuture
 
@@ -187,3 +188,21 @@ def test_nothing_is_kept_of_a_tenant_whose_futures_are_over() -> None:
     table.sweep(40)
     assert len(table) == 0
     assert table._tenants == {}
+
+
+@pytest.mark.parametrize("end", ["pending", "finish", "expire"])
+def test_another_payload_is_refused_as_long_as_the_first_is_remembered(end: str) -> None:
+    table = FutureTable(LIMITS)
+    table.add("r", "ada", 0, "digest")
+    if end == "finish":
+        table.finish("r", b"tokens", "proto", 0)
+    elif end == "expire":
+        table.expire("r", "lost", 0)
+    with pytest.raises(PayloadConflict, match="'r' has arrived before with another payload"):
+        table.add("r", "ada", 0, "other")
+    assert table.add("r", "ada", 0, "digest") == (end == "expire")
+    with pytest.raises(UnknownFuture):
+        table.check_payload("r", "bob", "other")
+    for now in (40, 80, 120, 160):
+        table.sweep(now)
+    assert table.add("r", "ada", 160, "other")

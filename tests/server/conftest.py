@@ -1,7 +1,7 @@
 """One server for the whole test session, and servers that a test may break."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,9 @@ def own_server(tmp_path: Path) -> OwnServer:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and (process := getattr(item, "funcargs", {}).get("_session_server")) is not None:
         report.sections.append(("server log", process.tail()))

@@ -158,8 +158,15 @@ class ServerProcess:
     def client_for(self, key: str = "", **options: Any) -> tinker.ServiceClient:
         """The SDK's, with a session of its own; the admin's unless a key is given."""
         client = tinker.ServiceClient(base_url=self.url, api_key=key or self.admin.key, **options)
-        self.closers.append(lambda: client.close("success").result(timeout=10))
+        self.closers.append(lambda: self._close(client))
         return client
+
+    def _close(self, client: tinker.ServiceClient) -> None:
+        """Of a server that is gone only the client's own ends: `close` would go on asking it to finish the session for minutes."""
+        if self.is_running:
+            client.close("success").result(timeout=10)
+        elif (holder := client._session_holder) is not None:
+            holder.run_coroutine_threadsafe(client._close_holders()).result(timeout=10)
 
     def close_clients(self) -> None:
         """Their threads too, so that no heartbeat outlives a test."""

@@ -48,7 +48,7 @@ def test_keys_come_page_by_page(admin: httpx.Client) -> None:
 
 ADMIN_ROUTES = [
     ("GET", "/v1/keys"), ("POST", "/v1/keys"), ("DELETE", "/v1/keys/abc"), ("GET", "/v1/tenants"),
-    ("PATCH", "/v1/tenants/local"), ("GET", "/v1/audit"),
+    ("GET", "/v1/tenants/local"), ("PATCH", "/v1/tenants/local"), ("GET", "/v1/audit"),
 ]  # fmt: skip
 
 
@@ -85,6 +85,7 @@ def test_bad_requests_name_the_field(admin: httpx.Client, method: str, path: str
 
 def test_what_is_not_there_is_404(admin: httpx.Client) -> None:
     assert admin.delete("/v1/keys/nobody").status_code == 404
+    assert admin.get("/v1/tenants/nobody").status_code == 404
     assert admin.patch("/v1/tenants/nobody", json={"weight": 2}).status_code == 404
 
 

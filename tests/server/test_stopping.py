@@ -7,17 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
+import pytest
 import tinker
 
 from plait.config.load_server import PREFIX
+from tests.server.e2e.data import datum
+from tests.server.server_process import running_server
 
-DATUM = tinker.Datum(
-    model_input=tinker.ModelInput.from_ints(list(range(1, 201))),
-    loss_fn_inputs={"target_tokens": list(range(2, 202)), "weights": [1.0] * 200},
-)
+DATUM = datum(range(1, 201), target_tokens=range(2, 202), weights=[1.0] * 200)
 
 
 def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
@@ -27,11 +27,25 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def test_an_idle_server_ends_at_once(own_server: Any) -> None:
-    with own_server() as server:
+class Stopped(NamedTuple):
+    exit_code: int
+    seconds: float
+    log: str
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """A server that was asked for one thing, and then had nothing to do when the signal came."""
+    with running_server(tmp_path_factory.mktemp("stopped"), LOG_FORMAT="json") as server:
+        with server.http("tml-000000000000-unknownunknown") as http:
+            http.get("/get_server_capabilities", headers={"X-Request-ID": "find-me"})
         start_s = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - start_s < 30
+        return Stopped(server.stop(), time.monotonic() - start_s, server.log.read_text())
+
+
+def test_an_idle_server_ends_at_once(stopped: Stopped) -> None:
+    assert stopped.exit_code == 0
+    assert stopped.seconds < 30
 
 
 MORE_THAN_IS_DONE_MEANWHILE = 60
@@ -120,13 +134,9 @@ def test_a_signal_while_the_model_loads_ends_it(server: Any, tmp_path: Any) -> N
         process.kill()
 
 
-def test_the_log_is_json_to_the_end(own_server: Any) -> None:
-    with own_server(LOG_FORMAT="json") as server:
-        with server.http("tml-000000000000-unknownunknown") as http:
-            http.get("/get_server_capabilities", headers={"X-Request-ID": "find-me"})
-        assert server.stop() == 0
-        lines = [json.loads(line) for line in server.log.read_text().splitlines()]
-        (found,) = [line for line in lines if line.get("request_id") == "find-me"]
-        assert (found["status"], found["route"], found["level"]) == (401, "/api/v1/get_server_capabilities", "warning")
-        assert "unknown or revoked" in found["error"]
-        assert "unknownunknown" not in server.log.read_text()
+def test_the_log_is_json_to_the_end(stopped: Stopped) -> None:
+    lines = [json.loads(line) for line in stopped.log.splitlines()]
+    (found,) = [line for line in lines if line.get("request_id") == "find-me"]
+    assert (found["status"], found["route"], found["level"]) == (401, "/api/v1/get_server_capabilities", "warning")
+    assert "unknown or revoked" in found["error"]
+    assert "unknownunknown" not in stopped.log

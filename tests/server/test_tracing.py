@@ -1,5 +1,6 @@
 """Spans of requests and of the calls that they bring; off unless asked for."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 
@@ -57,7 +58,9 @@ def test_a_request_is_a_span_under_its_caller(client: TestClient, exporter: InMe
     assert span.attributes is not None
     assert span.attributes["http.response.status_code"] == 200
     assert span.attributes["plait.model_id"] == "m"
-    assert f"{span.get_span_context().trace_id:032x}" == trace_id
+    context = span.get_span_context()
+    assert context is not None
+    assert f"{context.trace_id:032x}" == trace_id
 
 
 def test_a_call_is_a_span_under_the_request_that_brought_it(
@@ -69,7 +72,9 @@ def test_a_call_is_a_span_under_the_request_that_brought_it(
     request, call = exporter.get_finished_spans()
     assert call.name == "call optim_step"
     assert call.parent is not None
-    assert call.parent.span_id == request.get_span_context().span_id
+    context = request.get_span_context()
+    assert context is not None
+    assert call.parent.span_id == context.span_id
     assert dict(call.attributes or {}) == {"plait.model_id": "m", "plait.seq_id": 1}
 
 
@@ -120,3 +125,29 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert not make_tracing({ENDPOINT: "http://127.0.0.1:9"}).is_on
     assert "plait[tracing]" in caplog.text
+
+
+def test_a_sample_is_a_span_under_the_request_that_brought_it(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
+    async def work() -> None:
+        with tracing.sample({"tenant": "ana"}) as span:
+            await asyncio.sleep(0)
+            tracing.end_sample(span, {"num_sampled_tokens": 4})
+
+    async def serve() -> None:
+        with tracing.request("POST", {}):
+            task = asyncio.create_task(work())
+        await task
+
+    asyncio.run(serve())
+    request, sample = exporter.get_finished_spans()
+    assert sample.name == "sample"
+    context = request.get_span_context()
+    assert sample.parent is not None and context is not None
+    assert sample.parent.span_id == context.span_id
+    assert dict(sample.attributes or {}) == {"plait.tenant": "ana", "plait.num_sampled_tokens": 4}
+
+
+def test_samples_are_not_traced_while_it_is_off() -> None:
+    with Tracing().sample({}) as span:
+        assert span is None
+    Tracing().end_sample(span, {"num_sampled_tokens": 4})

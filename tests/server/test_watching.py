@@ -6,6 +6,8 @@ import httpx
 import tinker
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.server.e2e.data import datum
+
 
 def values(server: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     answer = httpx.get(f"{server.url}/metrics")
@@ -24,10 +26,8 @@ def test_metrics_tell_of_training_and_sampling(server: Any) -> None:
     before = values(server)
     tenant = server.tenant()
     training = server.client_for(tenant.key).create_lora_training_client(base_model=server.models[0], rank=2).result()
-    datum = tinker.Datum(
-        model_input=tinker.ModelInput.from_ints([1, 2, 3]), loss_fn_inputs={"target_tokens": [2, 3, 4], "weights": [1.0] * 3}
-    )  # fmt: skip
-    training.forward_backward([datum], "cross_entropy").result()
+    data = [datum([1, 2, 3], target_tokens=[2, 3, 4], weights=[1.0] * 3)]
+    training.forward_backward(data, "cross_entropy").result()
     training.optim_step(tinker.AdamParams(learning_rate=1e-3)).result()
     sampler = training.save_weights_and_get_sampling_client().result()
     sampler.sample(tinker.ModelInput.from_ints([5, 6]), 2, tinker.SamplingParams(max_tokens=3, seed=1)).result()

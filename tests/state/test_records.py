@@ -96,7 +96,12 @@ def test_bfloat16_survives(tmp_path: Path, make: Any) -> None:
 
 def test_digest_tells_name_dtype_and_shape_apart(tmp_path: Path, make: Any) -> None:
     zeros = {"a": np.zeros((2, 3), np.float32)}
-    variants = [zeros, {"b": zeros["a"]}, {"a": zeros["a"].reshape(3, 2)}, {"a": zeros["a"].astype(np.int32)}]
+    variants: list[dict[str, np.ndarray]] = [
+        zeros,
+        {"b": zeros["a"]},
+        {"a": zeros["a"].reshape(3, 2)},
+        {"a": zeros["a"].astype(np.int32)},
+    ]
     digests = {
         write_record(tmp_path / str(index), 1, tensors, make.adapter_config, {}, make.record(1)).adapter_digest
         for index, tensors in enumerate(variants)

@@ -61,7 +61,12 @@ def test_whole_frames_are_given_before_the_end(sockets: tuple[socket.socket, soc
 def test_threads_do_not_mix_their_frames(sockets: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = sockets
     writer, reader = ParentLink(theirs), ParentLink(ours)
-    threads = [threading.Thread(target=lambda i=i: [writer.send(bytes([i]) * 5000) for _ in range(50)]) for i in range(4)]
+
+    def send(number: int) -> None:
+        for _ in range(50):
+            writer.send(bytes([number]) * 5000)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     frames = [reader.receive(5.0) for _ in range(200)]

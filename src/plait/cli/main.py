@@ -53,6 +53,7 @@ COMMANDS = {
     "doctor": Command("plait.cli.doctor", "doctor", "Say what this machine has, what is missing, and how to mend it."),
     "serve": Command("plait.cli.serve", "serve", "Serve the Tinker API to many clients."),
     "keys": Command("plait.cli.keys", "app", "Make, list and revoke the keys of a server."),
+    "tenants": Command("plait.cli.tenants", "app", "List the tenants of a server, and set their shares and quotas."),
     "checkpoints": Command("plait.cli.checkpoints", "app", "List, show, delete and export what a server has stored."),
     "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
     "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from plait.observe.snapshot import RunSnapshot
     from plait.state.rundir import RunDirectory
 
+UNREADABLE = "unreadable"
 PLAIN_WIDTH = 120
 """Width of the tables where there is no terminal."""
 
@@ -30,7 +31,7 @@ def status(
     if run is not None:
         _show_run(find_run(run, runs), as_json)
         return
-    found = [(directory, read_snapshot(directory, time.time())) for directory in list_runs(runs)]
+    found = [(directory, _read_any(directory)) for directory in list_runs(runs)]
     if as_json:
         print_json({"runs": [_as_dict(directory, snapshot) for directory, snapshot in found]})
     elif found:
@@ -51,6 +52,19 @@ def read_snapshot(directory: "RunDirectory", now_s: float) -> "RunSnapshot":
     status = _status(summary.status, is_held)
     at_s = now_s if status == "running" or summary.latest_s is None else summary.latest_s
     return msgspec.structs.replace(summary.snapshot(at_s), run=directory.name, status=status)
+
+
+def _read_any(directory: "RunDirectory") -> "RunSnapshot":
+    """One log that cannot be read does not hide the other runs; `plait status RUN` tells what is wrong with it."""
+    import msgspec
+
+    from plait.observe.summary import RunSummary
+    from plait.types.errors import StateError
+
+    try:
+        return read_snapshot(directory, time.time())
+    except StateError as error:
+        return msgspec.structs.replace(RunSummary().snapshot(0.0), run=directory.name, status=f"{UNREADABLE}: {error.message}")
 
 
 def _status(logged: str, is_held: bool) -> str:
@@ -98,6 +112,8 @@ def _print_list(found: "list[tuple[RunDirectory, RunSnapshot]]") -> None:
         table.add_row(*_list_cells(snapshot))
     _console().print(table)
     for directory, snapshot in found:
+        if snapshot.status.startswith(UNREADABLE):
+            print(f"{directory.name} cannot be read: `plait status {directory.name}` says why.")
         if snapshot.status == "interrupted":
             print(f"{directory.name} was interrupted. Go on with: {_resume_command(directory)}")
 
@@ -105,10 +121,12 @@ def _print_list(found: "list[tuple[RunDirectory, RunSnapshot]]") -> None:
 def _list_cells(run: "RunSnapshot") -> list[Any]:
     from rich.text import Text
 
-    from plait.observe.text import duration, one_line
+    from plait.observe.text import duration, local_time, one_line
 
     style = {"done": "green", "failed": "red", "interrupted": "yellow", "running": "cyan"}.get(run.status, "")
-    started = "-" if run.started_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_s))
+    started = "-" if run.started_s is None else local_time(run.started_s, "%Y-%m-%d %H:%M")
+    if run.status.startswith(UNREADABLE):
+        return [Text(one_line(run.run, 40)), Text(UNREADABLE, style="red"), *[Text("-")] * 5]
     cells = [str(len(run.tasks)), _steps(run), _mean_gain(run), started, duration(run.active_s)]
     return [Text(one_line(run.run, 40)), Text(run.status, style=style), *map(Text, cells)]
 

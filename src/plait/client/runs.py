@@ -79,7 +79,7 @@ async def drive(
     tokenizer = Tokenizer.load(model_path)
     environments = await start_environments(settings, settings.workers.environment_processes)
     try:
-        compute = OwnCompute(settings, str(model_path))
+        compute = OwnCompute(settings, str(model_path), kv_folder=directory.path / "kv")
         driver = RunDriver(settings, directory, compute, tokenizer, environments, run.log, past_run(run.history))
         driver.listeners += run.listeners
         if on_start is not None:

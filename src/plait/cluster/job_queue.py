@@ -1,6 +1,6 @@
 """The training calls that wait in a worker, whoever asked for them: managed tasks and models that a client drives take turns here.
 
-A job runs slice by slice; which one goes next is `SliceQueue`'s decision.
+A job runs slice by slice; which one goes next is `TenantSlices`' decision.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from plait.cluster.messages import FromWorker
-from plait.training.slices import SliceQueue
+from plait.training.tenant_slices import TenantSlices
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,29 @@ class Job(Protocol):
         ...
 
     @property
+    def tenant(self) -> str: ...
+
+    @property
     def num_slices_left(self) -> int: ...
 
-    def run(self) -> Progress: ...
+    def run(self, num_waited: int) -> Progress:
+        """`num_waited` slices of other tenants have run since its tenant began to wait for this one."""
+        ...
 
 
 class JobQueue:
     def __init__(self) -> None:
-        self._slices = SliceQueue()
+        self._slices = TenantSlices()
         self._jobs: dict[str, Job] = {}
 
     def add(self, name: str, job: Job) -> None:
         """Raise ValueError if a job of that name is in the queue already."""
-        self._slices.add(name, job.num_slices_left)
+        self._slices.add(name, job.num_slices_left, job.tenant)
         self._jobs[name] = job
+
+    def set_weight(self, tenant: str, weight: float) -> None:
+        """A tenant's share of the slices, against others that wait too."""
+        self._slices.set_weight(tenant, weight)
 
     def remove(self, name: str) -> None:
         """Drop a job, complete or not; an unknown name is fine."""
@@ -59,7 +68,7 @@ class JobQueue:
         """Run one slice of the job whose turn it is: whose it was, and what came of it."""
         name = self._slices.next()
         job = self._jobs[name]
-        progress = job.run()
+        progress = job.run(self._slices.num_waited(name))
         self._slices.ran(name)
         if progress.is_over:
             self.remove(name)

@@ -3,6 +3,8 @@
 import msgspec
 
 from plait.cluster.model_messages import CallDone, CallFailed, ModelMessage, ModelOpened, PromptScored, ScorePrompt
+from plait.drafting.draft import DraftIncrement
+from plait.kv.plan import TierPlan
 from plait.observe.events import StepCommitted
 from plait.transport import Codec
 from plait.types.chunks import Chunk, ChunkResult
@@ -29,11 +31,13 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     micro_batch_tokens: int
     checkpoint_layers: bool
     num_tasks: int
-    host_tokens: int = 0
-    """Of the cache in main memory that all engines share."""
-    disk_tokens: int = 0
-    """Of the one on disk below it."""
+    lend_threads: bool = True
+    """Not for the worker: whether its threads are lent, or others' to it."""
+    tiers: TierPlan | None = None
+    """Of cache, below the engine's own."""
     drafting: str = "off"
+    has_siblings: bool = False
+    """There are other engines, which are to hear what is drawn here if there is drafting."""
 
 
 class SubmitChunks(msgspec.Struct, frozen=True, tag="submit"):
@@ -77,6 +81,20 @@ class CloseTask(msgspec.Struct, frozen=True, tag="close_task"):
     task: str
 
 
+class SetTenantWeight(msgspec.Struct, frozen=True, tag="set_tenant_weight"):
+    """A tenant's share of the trainer, against others that wait too; 1 unless it is set. Forgotten when the worker is lost."""
+
+    tenant: str
+    weight: float
+
+
+class ShareTokens(msgspec.Struct, frozen=True, tag="share_tokens"):
+    """What siblings elsewhere have drawn, for drafts; and groups of which nothing more will come."""
+
+    increments: tuple[DraftIncrement, ...]
+    ended_groups: tuple[str, ...] = ()
+
+
 class SetThreads(msgspec.Struct, frozen=True, tag="set_threads"):
     threads: int
 
@@ -91,6 +109,8 @@ ToWorker = (
     | Update
     | CloseTask
     | ModelMessage
+    | SetTenantWeight
+    | ShareTokens
     | SetThreads
 )
 
@@ -159,6 +179,12 @@ class EngineStats(msgspec.Struct, frozen=True, tag="engine_stats"):
     """Totals since the worker started, by the names of `observe.engine_counters` and any others."""
 
 
+class TokensDrawn(msgspec.Struct, frozen=True, tag="tokens_drawn"):
+    """For siblings on other engines."""
+
+    increments: tuple[DraftIncrement, ...]
+
+
 FromWorker = (
     Ready
     | StartFailed
@@ -172,6 +198,7 @@ FromWorker = (
     | CallFailed
     | Busy
     | EngineStats
+    | TokensDrawn
 )
 
 to_worker: Codec[ToWorker] = Codec(ToWorker)

@@ -1,6 +1,7 @@
 """What controller and workers say of models that a client drives call by call.
 
-- Calls of one model run in the order in which they are sent; calls of different models take turns slice by slice.
+- Calls of one model run in the order in which they are sent; calls of different models take turns slice by slice, and tenants share
+  the slices by weight.
 - Every call is answered once, by CallDone or CallFailed with its `seq_id`; OpenModel by ModelOpened or CallFailed with `OPENING`.
 - A failed call changes nothing, except that an optimizer step or a load that fails once begun (gradients are not finite, the disk
   is full) has used up the gradients that waited. A forward_backward that failed leaves the gradients of others as they were.
@@ -144,6 +145,8 @@ class CallDone(msgspec.Struct, frozen=True, tag="call_done"):
     metrics: dict[str, float] = {}
     num_tokens: int = 0
     device_s: float = 0.0
+    longest_wait_slices: int = 0
+    """Most slices of other tenants that ran while its tenant waited for one of the call's."""
     size_bytes: int = 0
     """Of SaveModel's folder."""
 

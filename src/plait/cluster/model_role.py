@@ -53,16 +53,22 @@ class _CallJob:
     call: Call
     running: RunningCall
     device_s: float = 0.0
+    longest_wait_slices: int = 0
 
     @property
     def owner(self) -> str:
         return self.model.model_id
 
     @property
+    def tenant(self) -> str:
+        return self.model.tenant
+
+    @property
     def num_slices_left(self) -> int:
         return self.running.num_slices_left
 
-    def run(self) -> Progress:
+    def run(self, num_waited: int) -> Progress:
+        self.longest_wait_slices = max(self.longest_wait_slices, num_waited)
         start_s = time.perf_counter()
         try:
             done = self.running.run_slice()
@@ -71,7 +77,10 @@ class _CallJob:
         self.device_s += time.perf_counter() - start_s
         if done is None:
             return Progress()
-        return Progress(True, self.role.ended(self.model, _timed(done, self.device_s)), done.num_tokens)
+        return Progress(True, self.role.ended(self.model, self._complete(done)), done.num_tokens)
+
+    def _complete(self, done: CallDone) -> CallDone:
+        return msgspec.structs.replace(done, device_s=self.device_s, longest_wait_slices=self.longest_wait_slices)
 
 
 class ModelRole:
@@ -156,7 +165,3 @@ def call_failed(model_id: str, seq_id: int, error: Exception) -> CallFailed:
         return CallFailed(model_id, seq_id, str(error), is_user_error=not isinstance(error, StateError))
     lines = "".join(traceback.format_exception(error)).strip().splitlines()
     return CallFailed(model_id, seq_id, "\n".join(lines[-TRACEBACK_LINES:]), is_user_error=False)
-
-
-def _timed(done: CallDone, device_s: float) -> CallDone:
-    return msgspec.structs.replace(done, device_s=device_s)

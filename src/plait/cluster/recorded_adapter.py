@@ -14,7 +14,7 @@ from plait.lora.initial import pristine_adapter
 from plait.lora.peft_config import peft_config
 from plait.lora.peft_format import from_peft_tensors, to_peft_tensors
 from plait.models.decoder import Decoder
-from plait.state.durable import remove_folder
+from plait.state.durable import remove_folder, remove_temporaries
 from plait.state.records import LatestRecord, latest_record, list_steps, read_adapter, read_optimizer, step_folder, write_record
 from plait.state.recovery import check_base
 from plait.state.step_record import StepRecord
@@ -66,6 +66,7 @@ class RecordedAdapter:
         """The device may hold what no record holds: open it again."""
         self._lock = WriterLock(folder)
         try:
+            remove_temporaries(folder)
             latest = latest_record(folder)
             self.record = latest.record or self._write(*begin(), first)
             self.damage = latest.damage

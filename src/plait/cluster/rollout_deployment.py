@@ -7,12 +7,15 @@
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from plait.cluster.engine_sampler import EngineSampler
-from plait.cluster.messages import ROLLOUT, Busy, ChunksDone, EngineStats, FromWorker, Ready
+from plait.cluster.kv_tiers import make_tiers, with_tiers
+from plait.cluster.messages import ROLLOUT, Busy, ChunksDone, EngineStats, FromWorker, Ready, TokensDrawn
 from plait.cluster.model_messages import PromptScored
 from plait.cluster.prompt_scoring import PromptScoring
+from plait.cluster.sibling_tokens import SiblingTokens
 from plait.cluster.workers import ComputeSettings, WorkerEngine, Workers, configurations
 from plait.observe.events import EngineSample
 from plait.rollout.buffer import TURNS
@@ -44,7 +47,13 @@ class DeploymentListener(Protocol):
 
 
 class RolloutDeployment:
-    """`scheduler` decides whose chunk goes next and where; None: as the settings say."""
+    """`scheduler` decides whose chunk goes next and where; None: as the settings say.
+
+    The cache's disk tier, if there is one, lies in `kv_folder`.
+    """
+
+    siblings: SiblingTokens | None = None
+    """None without drafting."""
 
     def __init__(
         self,
@@ -53,10 +62,15 @@ class RolloutDeployment:
         num_tasks: int,
         listener: DeploymentListener,
         scheduler: Scheduler | None = None,
+        kv_folder: Path | None = None,
     ) -> None:
         self._engine, self._listener = settings.engine, listener
+        configured = configurations(settings, model_path, num_tasks)
+        self._tiers = make_tiers(settings, model_path, configured, kv_folder)
+        if self._tiers is not None:
+            configured = [with_tiers(one, self._tiers) for one in configured]
         self.workers = Workers(
-            configurations(settings, model_path, num_tasks), settings.workers.max_restarts,
+            configured, settings.workers.max_restarts,
             self._on_message, self._on_lost, self._on_ready, self._on_failed,
         )  # fmt: skip
         max_rows = settings.engine.max_rows
@@ -64,6 +78,8 @@ class RolloutDeployment:
         self.rollout = RolloutService(
             settings.engine.chunk_tokens, self._max_rows, scheduler or make_scheduler(settings), settings.model.max_context_tokens
         )
+        if settings.engine.drafting != "off":
+            self.siblings = self.rollout.siblings = SiblingTokens(self.workers.engine_names, self.workers.send_to)
         self.scoring = PromptScoring(self.workers.send_to)
         self._sampler = EngineSampler()
 
@@ -86,6 +102,8 @@ class RolloutDeployment:
         for sample in self._sampler.flush():
             self._listener.on_engine(sample)
         await self.workers.close()
+        if self._tiers is not None:
+            self._tiers.close()
 
     def _attach(self, engine: str) -> None:
         self.rollout.attach(engine, WorkerEngine(self.workers, engine), self._engine.capacity_tokens)
@@ -101,6 +119,8 @@ class RolloutDeployment:
                 self.scoring.on_scored(message)
             case EngineStats():
                 self._on_stats(worker, message)
+            case TokensDrawn(increments) if self.siblings is not None:
+                self.siblings.drawn(worker, increments)
             case Busy():
                 self._on_busy(worker, message)
             case _:
@@ -128,6 +148,8 @@ class RolloutDeployment:
         if ROLLOUT in roles:
             self.rollout.detach(worker)
             self.scoring.detach(worker)
+            if self.siblings is not None:
+                self.siblings.lost(worker)
 
     def _on_ready(self, worker: str, roles: Sequence[str]) -> None:
         if ROLLOUT in roles:

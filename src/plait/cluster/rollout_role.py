@@ -7,11 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from plait.cluster.messages import CancelRequests, Configure, EngineStats, FromWorker, ReleaseCaches, SubmitChunks
+from plait.cluster.messages import (
+    CancelRequests,
+    Configure,
+    EngineStats,
+    FromWorker,
+    ReleaseCaches,
+    ShareTokens,
+    SubmitChunks,
+    TokensDrawn,
+)
 from plait.cluster.model_messages import PromptScored, ScorePrompt
+from plait.cluster.role_engine import RoleEngine
 from plait.engine.adapters import AdapterStore
-from plait.engine.engine import Engine
-from plait.engine.sampler import Sampler
 from plait.engine.score import ScoreRequest, Scores
 from plait.engine.scorer import BATCH_TOKENS, Scorer
 from plait.lora.mix import FusedAdapter
@@ -42,19 +50,11 @@ class RolloutRole:
         """Context tokens of chunks that ended which came from any cache."""
         self.counters: list[Callable[[], Mapping[str, float]]] = []
         """Asked for more counts whenever the engine reports."""
-        self.engine = Engine(
-            decoder,
-            adapters,
-            base_digest,
-            max_rows=settings.max_rows,
-            slot_tokens=settings.slot_tokens,
-            pool_tokens=settings.pool_tokens,
-            max_context_tokens=settings.max_context_tokens,
-            sampler=Sampler(use_gumbel=not batch_invariant),
-            decode=tokenizer.decode,
-        )
+        made = RoleEngine(settings, decoder, adapters, base_digest, batch_invariant, tokenizer.decode)
+        self.engine, self._drafter, self._tells_drawn = made.engine, made.drafter, settings.has_siblings
+        self.counters.append(made.counters)
 
-    def handle(self, message: SubmitChunks | CancelRequests | ReleaseCaches | ScorePrompt) -> list[FromWorker]:
+    def handle(self, message: SubmitChunks | CancelRequests | ReleaseCaches | ScorePrompt | ShareTokens) -> list[FromWorker]:
         match message:
             case SubmitChunks(chunks):
                 for chunk in chunks:
@@ -66,6 +66,10 @@ class RolloutRole:
             case ReleaseCaches(handles):
                 for handle in handles:
                     self.engine.release(handle)
+            case ShareTokens(increments, ended_groups) if self._drafter is not None:
+                self._drafter.take_in(increments)
+                for group in ended_groups:
+                    self._drafter.end_group(group)
             case ScorePrompt():
                 return self._submit_prompt(message)
         return []
@@ -95,6 +99,11 @@ class RolloutRole:
         results = self.engine.step()
         self._num_hit_tokens += sum(result.cached_tokens for result in results)
         return results, self.engine.num_decoded_tokens - before, self.engine.num_decoded_rows
+
+    def drawn(self) -> list[FromWorker]:
+        """What siblings elsewhere may learn from; nothing while there is little."""
+        updates = self._drafter.updates() if self._drafter is not None else []
+        return [TokensDrawn(tuple(updates))] if updates and self._tells_drawn else []
 
     def stats(self, now_s: float) -> EngineStats:
         counts: dict[str, float] = {

@@ -49,10 +49,14 @@ class _UpdateJob:
         return self.message.task
 
     @property
+    def tenant(self) -> str:
+        return self.task.tenant
+
+    @property
     def num_slices_left(self) -> int:
         return self.training.num_slices_left
 
-    def run(self) -> Progress:
+    def run(self, num_waited: int) -> Progress:
         try:
             self.start_s = self.start_s or time.time()
             next(self.training, None)

@@ -25,7 +25,9 @@ from plait.cluster.messages import (
     OpenTask,
     Ready,
     ReleaseCaches,
+    SetTenantWeight,
     SetThreads,
+    ShareTokens,
     StartFailed,
     SubmitChunks,
     ToWorker,
@@ -101,12 +103,14 @@ class Worker:
 
     def _handle(self, message: ToWorker) -> None:
         match message:
-            case SubmitChunks() | CancelRequests() | ReleaseCaches() | ScorePrompt() if self.rollout is not None:
+            case SubmitChunks() | CancelRequests() | ReleaseCaches() | ScorePrompt() | ShareTokens() if self.rollout is not None:
                 self._send_all(self.rollout.handle(message))
             case OpenTask() | Update() | CloseTask() if self.train is not None:
                 self._send_all(self.train.handle(message))
             case _ if isinstance(message, ModelMessage) and self.models is not None:
                 self._send_all(self.models.handle(message))
+            case SetTenantWeight(tenant, weight):
+                self.jobs.set_weight(tenant, weight)
             case SetThreads(threads):
                 torch.set_num_threads(threads)
             case _:
@@ -117,6 +121,7 @@ class Worker:
         results, num_tokens, num_rows = rollout.work()
         if results:
             self.send(ChunksDone(tuple(results)))
+        self._send_all(rollout.drawn())
         now_s = time.time()
         self._send_all(self.meter.add(start_s, now_s, num_tokens, num_rows=num_rows))
         if self.reporter.worked(now_s):

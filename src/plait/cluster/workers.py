@@ -117,7 +117,7 @@ class Workers:
 
     def lend_threads(self, trainer_is_idle: bool) -> None:
         """An idle trainer's threads decode meanwhile. Only where each has a process of its own."""
-        if len(self.configurations) == 1:
+        if len(self.configurations) == 1 or not all(c.lend_threads for c in self.configurations):
             return
         spare = min(self._threads(TRAIN), max(0, (os.cpu_count() or 1) - self._threads(ROLLOUT))) if trainer_is_idle else 0
         engines = [c for c in self.configurations if ROLLOUT in c.roles]
@@ -192,5 +192,6 @@ def _configure(
         max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows, slot_tokens=engine.slot_tokens,
         pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
-        num_tasks=num_tasks, host_tokens=engine.host_tokens, disk_tokens=engine.disk_tokens, drafting=engine.drafting,
+        num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
+        lend_threads=settings.workers.lend_threads,
     )  # fmt: skip

@@ -25,9 +25,11 @@ class WorkerSettings(Settings):
     rollout_engines: Annotated[int, Field(ge=1, le=64)] = 1
     """Rollout processes, each with the model and a cache of its own. A generation may go on at another after each chunk."""
     rollout_threads: Annotated[int, Field(ge=1)] = 1
-    """Of each rollout process. While the trainer is idle, its threads are added."""
+    """Of each rollout process. While the trainer is idle, its threads are added, unless `lend_threads` is off."""
     train_threads: Annotated[int, Field(ge=1)] = 1
     """Of the training process. All threads together not more than there are cores."""
+    lend_threads: bool = True
+    """An idle trainer's threads decode meanwhile."""
     environment_processes: Annotated[int, Field(ge=1)] = 2
     """Processes that run environments and rewards, shared by all tasks."""
     max_restarts: Annotated[int, Field(ge=0)] = 3

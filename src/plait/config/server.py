@@ -49,7 +49,7 @@ class QuotaSettings(Settings):
     live_adapters: Annotated[int, Field(ge=1)] | None = 16
     """Models open at once."""
     stored_bytes: Annotated[int, Field(ge=1)] | None = None
-    """Checkpoints and uploads."""
+    """Checkpoints, unnamed samplers, uploads and managed runs."""
     tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
     """Prompt, sampled and trained tokens together."""
     concurrent_samples: Annotated[int, Field(ge=1)] | None = 2048

@@ -3,6 +3,7 @@
 - A chunk's tokens and log-probabilities are a pure function of (base, adapter version, context, sampling parameters).
 - A chunk starts when a slot for its longest end is free; until then it waits, first come first served.
 - A context is computed once: rows with the same one wait for the first, later chunks find it in the pool.
+- With a drafter, rows may draw several tokens in a step: the same as one by one.
 - Prompts are computed `PREFILL_TOKENS` at a time between two decode steps, so that nobody's decoding is held up for long.
 - A chunk that ends at its budget leaves its cache in the pool and names it. The pool may lose it: then it is computed again.
 - A chunk that can never be served, and one whose adapter cannot be read or gives no finite logits, fails alone.
@@ -17,23 +18,21 @@ import torch
 
 from plait.engine.adapters import AdapterStore
 from plait.engine.allocator import keep_freed_memory
-from plait.engine.batch import DecodeBatch
-from plait.engine.cache import BlockStorage, SlotCache
+from plait.engine.cache import SlotCache
+from plait.engine.drawing import Drawing, Run
+from plait.engine.kv_manager import KvManager
 from plait.engine.limits import EngineLimits
 from plait.engine.mixer import AdapterMixer, Owners
 from plait.engine.prefill import plan_prefill, prefill
 from plait.engine.row import Row, failed
 from plait.engine.sampler import Sampler
+from plait.engine.speculation import Speculation
 from plait.engine.stops import Decode, StopRule
 from plait.kv.keys import Key, root_key
-from plait.kv.pool import BlockPool
 from plait.models.decoder import Decoder
 from plait.types.chunks import Chunk, ChunkResult
 from plait.types.errors import PlaitError
 from plait.types.sampling import StopReason
-
-BLOCK_TOKENS = 16
-"""Tokens in a block of the pool."""
 
 PREFILL_TOKENS = 512
 """Most prompt tokens computed between two decode steps."""
@@ -52,20 +51,20 @@ class Engine:
         max_context_tokens: int,
         sampler: Sampler,
         decode: Decode | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
-        self.decoder, self.adapters, self.sampler, self.decode = decoder, adapters, sampler, decode
-        self.base_digest = base_digest
+        self.decoder, self.adapters, self.decode, self.base_digest = decoder, adapters, decode, base_digest
         config, dtype, device = decoder.config, decoder.dtype, decoder.device
         keep_freed_memory()
         self.limits = EngineLimits(config.vocab_size, max_context_tokens, slot_tokens, decode is not None)
-        self.pool = BlockPool(max(1, pool_tokens // BLOCK_TOKENS), BLOCK_TOKENS)
-        self.storage = BlockStorage(config, self.pool.num_blocks, BLOCK_TOKENS, dtype, device)
+        self.kv = KvManager(config, pool_tokens, dtype, device)
+        self.pool = self.kv.pool
         self.slots = SlotCache(config, max_rows, slot_tokens, dtype, device)
-        self.mixer = AdapterMixer(device)
+        self.mixer, self.speculation = AdapterMixer(device), speculation
+        self.drawing = Drawing(decoder, sampler, self.mixer, speculation)
         self.waiting: OrderedDict[str, Chunk] = OrderedDict()
         self.rows: list[Row] = []
         """Row i is computed in slot i."""
-        self._batch: DecodeBatch | None = None
         self._numbers = count()
         self._done: list[ChunkResult] = []
         self.num_prefilled_tokens = 0
@@ -82,6 +81,9 @@ class Engine:
             self._done.append(failed(chunk, problem))
         else:
             self.waiting[chunk.request_id] = chunk
+            self.kv.expect(self._root(chunk), chunk.context_tokens)
+            if self.speculation is not None:
+                self.speculation.follow(chunk)
 
     def _problem(self, chunk: Chunk) -> str:
         if chunk.request_id in self.waiting or any(row.chunk.request_id == chunk.request_id for row in self.rows):
@@ -101,7 +103,7 @@ class Engine:
 
     def release(self, handle: str) -> None:
         """Free a stored cache that no later turn will use; fine if it is gone."""
-        self.pool.release(bytes.fromhex(handle))
+        self.kv.release(handle)
 
     @property
     def is_idle(self) -> bool:
@@ -115,7 +117,7 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[ChunkResult]:
-        """Start what fits, go on computing prompts, draw one token for every row that can; return the chunks that ended."""
+        """Start what fits, go on computing prompts, draw for every row that can; return the chunks that ended."""
         self._start_rows()
         self._prefill()
         self._decode()
@@ -126,8 +128,7 @@ class Engine:
         num_before = len(self.rows)
         while self.waiting:
             chunk = next(iter(self.waiting.values()))
-            longest = max([self.limits.longest_tokens(chunk), *(row.longest_tokens for row in self.rows)])
-            if not self.slots.fits(len(self.rows) + 1, longest):
+            if not self._has_room(chunk):
                 break
             del self.waiting[chunk.request_id]
             try:
@@ -137,9 +138,15 @@ class Engine:
         # Rows of one adapter side by side are multiplied without being copied together.
         self.rows[num_before:] = sorted(self.rows[num_before:], key=lambda row: row.chunk.policy)
         if self.rows:
-            self.slots.resize(len(self.rows), max(len(row.tokens) for row in self.rows))
+            self.slots.resize(len(self.rows), max(row.slot_tokens for row in self.rows))
         for index in range(num_before, len(self.rows)):
             self._load(index)
+            if self.speculation is not None:
+                self.speculation.start(self.rows[index])
+
+    def _has_room(self, chunk: Chunk) -> bool:
+        longest = max([self.limits.longest_tokens(chunk), *(row.longest_tokens for row in self.rows)])
+        return self.slots.fits(len(self.rows) + 1, longest)
 
     def _new_row(self, chunk: Chunk) -> Row:
         adapter = self.adapters.acquire(chunk.adapter) if chunk.adapter else None
@@ -153,13 +160,9 @@ class Engine:
         return root_key(self.base_digest, str(self.decoder.dtype), chunk.policy, digest)
 
     def _load(self, index: int) -> None:
-        """Copy what the pool has of a row's context; the last token is always left to compute."""
         row = self.rows[index]
         self.slots.clear(index)
-        match = self.pool.lookup(row.root, row.chunk.context_tokens[:-1])
-        self.storage.load(match.pieces, self.slots.row(index))
-        row.num_computed = row.cached_tokens = match.num_tokens
-        row.stored_end = match.end if row.chunk.generated_tokens else None
+        row.num_computed = row.cached_tokens = self.kv.load(row, self.slots.row(index))
 
     def _prefill(self) -> None:
         plan = plan_prefill(self.rows, PREFILL_TOKENS)
@@ -171,7 +174,7 @@ class Engine:
         for span in plan.spans:
             self.rows[span.row].num_computed = span.end
             if self.rows[span.row].is_ready:
-                self._store(span.row)
+                self.kv.store(self.rows[span.row], self.slots.row(span.row))
         for follower, leader in plan.followers:
             if self.rows[leader].is_ready:
                 self._follow(follower, leader)
@@ -190,54 +193,46 @@ class Engine:
         self.num_decoded_rows = len(places)
         if not places:
             return
-        self.num_decoded_tokens += len(places)
-        draw = self._batch_of(places).draw(self.decoder, self.sampler, self.slots.data)
-        for index, token, logprob in reversed(list(zip(places, draw.tokens_R, draw.logprobs_R, strict=True))):
-            self._take(index, token, logprob)
+        runs = self.drawing.draw(self.rows, places, self.slots.data)
+        for index, run in reversed(list(zip(places, runs, strict=True))):
+            self._take(index, run)
 
-    def _batch_of(self, places: list[int]) -> DecodeBatch:
-        rows = [self.rows[index] for index in places]
-        if self._batch is None or self._batch.rows != tuple(rows) or self._batch.places != tuple(places):
-            lora = self.mixer.for_decode([row.adapter for row in rows], self._adapters())
-            self._batch = DecodeBatch(rows, places, lora, self.decoder.device)
-        return self._batch
-
-    def _take(self, index: int, token: int, logprob: float) -> None:
+    def _take(self, index: int, run: Run) -> None:
+        """Append what a row drew, up to the token that ends its chunk; no trace of the rest stays in its slot."""
         row = self.rows[index]
-        if not math.isfinite(logprob):
-            self._end_row(
-                index, failed(row.chunk, f"policy {row.chunk.policy} gives logits that are not finite: go back to an earlier one")
-            )
+        if not all(map(math.isfinite, run.logprobs)):
+            problem = f"policy {row.chunk.policy} gives logits that are not finite: go back to an earlier one"
+            self._end_row(index, failed(row.chunk, problem))
             return
-        reason = row.append(token, logprob)
+        fed_end, num_before = row.num_computed + run.num_fed, len(row.tokens)
+        reason = row.append_all(run.tokens, run.logprobs)
+        self.num_decoded_tokens += len(row.tokens) - num_before
+        if run.num_fed > 1:
+            row.may_draft = bool(run.tokens)
+            self.slots.row(index)[..., row.num_computed : fed_end, :] = 0
+        if self.speculation is not None:
+            self.speculation.drafter.drawn(row.generation, row.tokens[num_before:])
         if reason is not None:
             self._finish(index, reason)
 
     def _finish(self, index: int, reason: StopReason) -> None:
-        """Store the cache of a row that ends if it will be needed, and name it; free what its earlier chunks stored if not."""
         row = self.rows[index]
         is_needed = reason == StopReason.BUDGET or (row.chunk.keep_cache and reason != StopReason.CANCELLED)
-        end = self._store(index) if is_needed else None
-        if row.stored_end is not None and row.stored_end != end:
-            self.pool.release(row.stored_end, row.prompt_tokens)
-        self._end_row(index, row.result(reason, end.hex() if end else ""))
-
-    def _store(self, index: int) -> Key | None:
-        row = self.rows[index]
-        pieces, end = self.pool.store(row.root, row.tokens[: row.num_computed])
-        self.storage.save(pieces, self.slots.row(index))
-        return end
+        handle = self.kv.finish(row, self.slots.row(index), is_needed)
+        self._end_row(index, row.result(reason, handle))
 
     def _end_row(self, index: int, result: ChunkResult) -> None:
         """Give the result and close the gap with the last row."""
         self._done.append(result)
-        self._batch = None
+        self.drawing.forget()
         row, last = self.rows[index], self.rows.pop()
         if last is not row:
             self.rows[index] = last
             self.slots.copy(len(self.rows), index)
         if row.chunk.adapter is not None:
             self.adapters.release(row.chunk.adapter)
+        if self.speculation is not None:
+            self.speculation.drafter.end(row.generation)
 
     # ---- invariants
 
@@ -245,5 +240,4 @@ class Engine:
         """Raise AssertionError if something is held although nothing runs."""
         assert self.is_idle, "not idle"
         assert self.adapters.num_references == 0, "an adapter reference leaked"
-        assert self.pool.num_pinned == 0, "a block is still pinned"
-        self.pool.check_invariants()
+        self.kv.check_idle()

@@ -1,5 +1,6 @@
 """One generation while it is being computed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from plait.engine.stops import StopRule
@@ -30,10 +31,23 @@ class Row:
     stored_end: Key | None = None
     """The last block of what an earlier chunk of this generation stored, if it was found."""
     logprobs: list[float] = field(default_factory=list)
+    num_drafted: int = 0
+    """Draft tokens verified in the latest step; room for as many more is kept."""
+    may_draft: bool = True
+    """False after a draft that gave something that is not a number."""
+
+    @property
+    def generation(self) -> str:
+        return self.chunk.generation or self.chunk.request_id
 
     @property
     def is_ready(self) -> bool:
         return self.num_computed == len(self.tokens) - 1
+
+    @property
+    def slot_tokens(self) -> int:
+        """Length of the slot that the next step needs."""
+        return min(len(self.tokens) + self.num_drafted, self.longest_tokens)
 
     @property
     def prompt_tokens(self) -> int:
@@ -49,6 +63,14 @@ class Row:
         if reason is None and len(self.logprobs) >= self.chunk.budget_tokens:
             return StopReason.BUDGET
         return reason
+
+    def append_all(self, tokens: Sequence[int], logprobs: Sequence[float]) -> StopReason | None:
+        """Take tokens up to the one that the chunk ends with, if it does."""
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            reason = self.append(token, logprob)
+            if reason is not None:
+                return reason
+        return None
 
     def result(self, stop: StopReason, handle: str = "") -> ChunkResult:
         drawn = tuple(self.tokens[len(self.chunk.context_tokens) :])

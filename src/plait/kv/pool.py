@@ -52,6 +52,8 @@ class BlockPool:
         self._free = list(range(num_blocks - 1, -1, -1))
         self._blocks: OrderedDict[Key, Block] = OrderedDict()
         self._roots: dict[Key, set[Key]] = {}
+        self.num_evicted = 0
+        """Blocks given up for others so far."""
 
     @property
     def num_free(self) -> int:
@@ -143,6 +145,7 @@ class BlockPool:
             if victim is None:
                 return None
             self._remove(victim)
+            self.num_evicted += 1
         return self._free.pop()
 
     def _remove(self, block: Block) -> None:

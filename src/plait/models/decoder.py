@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from plait.models.attention import Attention
+from plait.models.fused import rms_norm, swiglu
+from plait.models.kept_weights import FLOAT32_BYTES, Budget
 from plait.models.kernels import Linear, make_linear, uses_onednn
 from plait.models.rotary import Rotary, rotate
 from plait.types.model import ModelConfig
@@ -38,13 +40,13 @@ class LoraDelta(Protocol):
 class _Layer:
     """One layer's frozen weights, fused."""
 
-    def __init__(self, weights: Mapping[str, Tensor], index: int, prepack: bool) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], index: int, prepack: bool, budget: Budget) -> None:
         prefix = f"layers.{index}."
 
         def fused(*modules: str) -> Linear:
             bias = [weights[f"{prefix}{m}.bias"] for m in modules if f"{prefix}{m}.bias" in weights]
             weight = torch.cat([weights[prefix + m] for m in modules])
-            return make_linear(weight, torch.cat(bias) if bias else None, prepack)
+            return make_linear(weight, torch.cat(bias) if bias else None, prepack, budget)
 
         self.input_norm = weights[prefix + "input_norm"]
         self.post_attention_norm = weights[prefix + "post_attention_norm"]
@@ -55,14 +57,22 @@ class _Layer:
 class Decoder:
     """`forward` gives the normed hidden states of rows, `logits` turns chosen rows into logits."""
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], prepack: bool = False) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        prepack: bool = False,
+        float32_bytes: int = FLOAT32_BYTES,
+    ) -> None:
+        """`float32_bytes` bounds the copies of weights that `models.kept_weights` makes where they are the faster."""
         self.config = config
         self.embedding_VE = weights["embed_tokens"]
         self.dtype, self.device = self.embedding_VE.dtype, self.embedding_VE.device
         prepack = prepack and uses_onednn(self.dtype, self.device)
         self.final_norm = weights["norm"]
-        self.layers = [_Layer(weights, index, prepack) for index in range(config.num_layers)]
-        self.unembedding = make_linear(weights.get("lm_head", self.embedding_VE), None, prepack)
+        budget = Budget(float32_bytes)
+        self.unembedding = make_linear(weights.get("lm_head", self.embedding_VE), None, prepack, budget)
+        self.layers = [_Layer(weights, index, prepack, budget) for index in range(config.num_layers)]
         self.rotary = Rotary(config, self.device)
 
     def forward(
@@ -89,7 +99,7 @@ class Decoder:
         return y_RV if lora is None else lora(UNEMBED, 0, hidden_RE, y_RV)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), weight, self.config.rms_norm_epsilon)
+        return rms_norm(x, weight, self.config.rms_norm_epsilon)
 
     def _linear(self, site: str, index: int, x_RI: Tensor, lora: LoraDelta | None) -> Tensor:
         y_RO = self.layers[index].linear[site](x_RI)
@@ -101,8 +111,7 @@ class Decoder:
         q, k, v = self._heads(layer, qkv, cos, sin)
         x_RE = x_RE + self._linear(OUTPUT, index, attention(index, q, k, v), lora)
         gate_up = self._linear(GATE_UP, index, self._norm(x_RE, layer.post_attention_norm), lora)
-        gate, up = gate_up.chunk(2, dim=-1)
-        return x_RE + self._linear(DOWN, index, F.silu(gate) * up, lora)
+        return x_RE + self._linear(DOWN, index, swiglu(gate_up), lora)
 
     def _heads(self, layer: _Layer, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         config = self.config

@@ -1,8 +1,8 @@
 """A self-test of batch invariance: may this machine claim it, for this model and dtype?
 
 Batch invariance means that a row's log-probabilities have the same bits in any batch, at any cache padding, with or without
-prepacked weights, token by token or in one pass, whoever else's adapter is in the batch, with one thread or two. It rests on
-the math library's kernels, so it is measured, not assumed.
+prepacked weights, token by token, a few at a time (as drafts are verified) or in one pass, whoever else's adapter is in the batch,
+with one thread or two. It rests on the math library's kernels, so it is measured, not assumed.
 """
 
 from collections.abc import Mapping
@@ -20,6 +20,8 @@ from plait.types.model import ModelConfig, RopeScaling
 BATCH_SIZES = (1, 2, 5, 17, 33)
 CACHE_LENGTHS = (128, 192, 384)
 """Padded cache lengths tried for each batch size in turn; unused keys hold garbage."""
+SPAN_TOKENS = range(2, 10)
+"""Tokens fed at once where drafts are verified, beside rows that feed one."""
 TEST_TOKENS = 40
 MANY_SEQUENCES = 4
 """So many times `TEST_TOKENS` is more rows than `models.float32_products.MIN_ROWS`."""
@@ -54,6 +56,22 @@ class _CachedAttention:
         return unfold_queries(attend(q, keys, values, mask, q.shape[-1] ** -0.5), length)
 
 
+class _MixedAttention:
+    """The first rows are one attention's, the rest another's."""
+
+    def __init__(self, first: _CachedAttention, rest: _CachedAttention) -> None:
+        self.parts = (first, rest)
+
+    @property
+    def positions_R(self) -> Tensor:
+        return torch.cat([part.positions_BL.flatten() for part in self.parts])
+
+    def __call__(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
+        counts = [part.positions_BL.numel() for part in self.parts]
+        rows = zip(self.parts, q_RHD.split(counts), k_RKD.split(counts), v_RKD.split(counts), strict=True)
+        return torch.cat([part(layer, q, k, v) for part, q, k, v in rows])
+
+
 def _full_pass(decoder: Decoder, tokens_T: Tensor, num_sequences: int = 1) -> tuple[Tensor, Tensor]:
     """Hidden states and log-probabilities of every token, of the last of so many equal sequences."""
     config, length = decoder.config, len(tokens_T)
@@ -74,6 +92,30 @@ def _decode_pass(decoder: Decoder, tokens_T: Tensor, num_rows: int, num_keys: in
     return torch.cat(parts), scaled_logprobs(decoder.logits(hidden_RE), 1.0)[-len(positions_L) :]
 
 
+def _verify_pass(decoder: Decoder, tokens_T: Tensor, num_rows: int, num_tokens: int) -> tuple[Tensor, Tensor]:
+    """Feed `num_tokens` at a time in some rows, one at a time in as many others: the last row's hidden states of either."""
+    num_keys, parts = CACHE_LENGTHS[num_tokens % len(CACHE_LENGTHS)], []
+    spans, singles = (_CachedAttention(decoder.config, num_rows, num_keys, len(decoder.layers), decoder.dtype) for _ in range(2))
+    for step, positions_L in enumerate(torch.arange(len(tokens_T)).split(num_tokens)):
+        spans.positions_BL, singles.positions_BL = positions_L.expand(num_rows, -1), torch.full((num_rows, 1), step)
+        attention = _MixedAttention(spans, singles)
+        hidden_RE = decoder.forward(tokens_T[attention.positions_R], attention.positions_R, attention)
+        parts.append((hidden_RE[:-num_rows][-len(positions_L) :], hidden_RE[-1:]))
+    of_span, of_single = zip(*parts, strict=True)
+    return torch.cat(of_span), torch.cat(of_single)
+
+
+def _verifying_problem(trainer: Decoder, engine: Decoder, tokens_T: Tensor) -> str:
+    hidden_TE, _ = _full_pass(trainer, tokens_T)
+    for num_tokens in SPAN_TOKENS:
+        num_rows = 1 + num_tokens % 3
+        for hidden in _verify_pass(engine, tokens_T, num_rows, num_tokens):
+            if not torch.equal(hidden, hidden_TE[: len(hidden)]):
+                gap = (hidden - hidden_TE[: len(hidden)]).abs().max().item()
+                return f"{num_rows} rows of {num_tokens} new tokens beside as many of one differ from a full pass (by {gap:.1e})"
+    return ""
+
+
 def _decoding_problem(trainer: Decoder, engine: Decoder, tokens_T: Tensor) -> str:
     hidden_TE, logprobs_TV = _full_pass(trainer, tokens_T)
     cases = [(num_rows, CACHE_LENGTHS[index % len(CACHE_LENGTHS)], 1) for index, num_rows in enumerate(BATCH_SIZES)]
@@ -87,7 +129,7 @@ def _decoding_problem(trainer: Decoder, engine: Decoder, tokens_T: Tensor) -> st
 
 
 def _many_rows_problem(decoder: Decoder, tokens_T: Tensor) -> str:
-    """Passes of many rows may multiply in another dtype."""
+    """Passes of many rows may multiply in another dtype, by weights that are kept in it or converted."""
     few, many = _full_pass(decoder, tokens_T), _full_pass(decoder, tokens_T, MANY_SEQUENCES)
     same = all(torch.equal(one, other) for one, other in zip(few, many, strict=True))
     return "" if same else f"a pass of {MANY_SEQUENCES * len(tokens_T)} rows differs from one of {len(tokens_T)}"
@@ -128,7 +170,9 @@ def self_test(config: ModelConfig, weights: Mapping[str, Tensor]) -> InvarianceR
     tokens_T = torch.randint(0, config.vocab_size, (TEST_TOKENS,), generator=torch.Generator().manual_seed(0))
     problem = (
         _decoding_problem(trainer, engine, tokens_T)
+        or _verifying_problem(trainer, engine, tokens_T)
         or _many_rows_problem(trainer, tokens_T)
+        or _many_rows_problem(Decoder(shallow, weights, float32_bytes=0), tokens_T)
         or _threads_problem(trainer, tokens_T)
         or _adapter_problem(config, embedding.dtype)
     )

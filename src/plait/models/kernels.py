@@ -11,7 +11,7 @@ What keeps a row's result the same in any batch on CPU (measured; `models.invari
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.models import float32_products
+from plait.models.kept_weights import Budget, keep
+from plait.models.onednn import lay_out, onednn
 
 ROW_MULTIPLE = 4
 """Rows per call are a multiple of this on CPU; fewer rows take other kernels with other rounding."""
@@ -29,9 +31,6 @@ INPUT_CHUNK = 256
 CHUNKED_OUTPUTS = 2
 """In float32, weights with up to so many outputs for each input go chunk by chunk through MKL: at 32 rows and more that is 10 to
 20 % faster than oneDNN, and the error is half that of oneDNN's one long sum. Wider weights are faster in oneDNN."""
-
-PACKED_ROWS_HINT = 32
-"""Number of rows that oneDNN is told to expect when it lays a weight out."""
 
 
 class Linear(Protocol):
@@ -49,24 +48,13 @@ def has_onednn(dtype: torch.dtype) -> bool:
         return False
     x, weight = torch.ones(ROW_MULTIPLE, 16, dtype=dtype), torch.ones(16, 16, dtype=dtype)
     try:
-        return torch.equal(_onednn(x, _lay_out(weight)), x @ weight)
+        return torch.equal(onednn(x, lay_out(weight)), x @ weight)
     except (RuntimeError, NotImplementedError):
         return False
 
 
 def uses_onednn(dtype: torch.dtype, device: torch.device) -> bool:
     return device.type == "cpu" and has_onednn(dtype)
-
-
-def _lay_out(weight_OI: Tensor) -> Tensor:
-    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight_OI, PACKED_ROWS_HINT)
-    return packed
-
-
-def _onednn(x_RI: Tensor, weight_OI: Tensor) -> Tensor:
-    """x W^T; the weight plain or laid out."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x_RI, weight_OI, None, "none", [], "")
-    return product
 
 
 class _FrozenProduct(torch.autograd.Function):
@@ -116,12 +104,13 @@ def _without_padding(multiply: Callable[[Tensor], Tensor], x_RI: Tensor) -> Tens
 
 class PlainLinear:
     """Differentiable in its input. In bfloat16 `F.linear` has the bits of a weight laid out beforehand, and so has
-    `float32_products` for many rows."""
+    `float32_products` for many rows, with a kept copy or without."""
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None) -> None:
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None, budget: Budget | None = None) -> None:
         self.weight_OI, self.bias_O = weight_OI, bias_O
         self.out_features = weight_OI.shape[0]
         self._has_onednn = uses_onednn(weight_OI.dtype, weight_OI.device)
+        self.kept = keep(weight_OI, budget)
 
     def __call__(self, x_RI: Tensor) -> Tensor:
         y_RO = _without_padding(self._multiply, x_RI)
@@ -130,15 +119,19 @@ class PlainLinear:
     def _multiply(self, x_RI: Tensor) -> Tensor:
         if not self._has_onednn:
             return F.linear(x_RI, self.weight_OI)
+        if self._wants_float32(x_RI):
+            return float32_products.product(x_RI, self.weight_OI, self.kept.product if self.kept is not None else None)
         if self.weight_OI.dtype == torch.bfloat16:
-            return float32_products.product(x_RI, self.weight_OI) if self._wants_float32(x_RI) else F.linear(x_RI, self.weight_OI)
-        product: Tensor = _FrozenProduct.apply(x_RI, self.weight_OI.T, lambda x: _onednn(x, self.weight_OI))
+            return F.linear(x_RI, self.weight_OI)
+        product: Tensor = _FrozenProduct.apply(x_RI, self.weight_OI.T, lambda x: onednn(x, self.weight_OI))
         return product
 
     def _wants_float32(self, x_RI: Tensor) -> bool:
-        num_rows, num_inputs = x_RI.shape
-        fits = num_rows >= float32_products.MIN_ROWS and num_inputs % 2 == 0 and self.out_features > 1
-        return fits and float32_products.are_faster()
+        return x_RI.shape[0] >= float32_products.MIN_ROWS and self.is_faster_in_float32
+
+    @property
+    def is_faster_in_float32(self) -> bool:
+        return self._has_onednn and float32_products.fits(self.weight_OI) and float32_products.are_faster()
 
 
 class ChunkedLinear:
@@ -158,21 +151,38 @@ class ChunkedLinear:
 
 
 class PackedLinear:
-    """Weight laid out once for oneDNN's inner loops; inference on CPU only."""
+    """Weight laid out once for oneDNN's inner loops; inference on CPU only. Many rows take the copy in float32, if there is one."""
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None) -> None:
-        self.packed = _lay_out(weight_OI)
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None = None, budget: Budget | None = None) -> None:
+        self.packed = lay_out(weight_OI)
         self.bias_O = bias_O
         self.out_features = weight_OI.shape[0]
+        self.kept = keep(weight_OI, budget)
 
     def __call__(self, x_RI: Tensor) -> Tensor:
-        y_RO = _without_padding(lambda x: _onednn(x, self.packed), x_RI)
+        y_RO = _without_padding(self._multiply, x_RI)
         return y_RO if self.bias_O is None else y_RO + self.bias_O
 
+    def _multiply(self, x_RI: Tensor) -> Tensor:
+        if self.kept is not None and x_RI.shape[0] >= self.kept.min_rows:
+            return self.kept.product(x_RI)
+        return onednn(x_RI, self.packed)
 
-def make_linear(weight_OI: Tensor, bias_O: Tensor | None, prepack: bool) -> Linear:
-    """`prepack` is for inference; it changes no bit."""
+
+def make_linear(weight_OI: Tensor, bias_O: Tensor | None, prepack: bool, budget: Budget | None = None) -> Linear:
+    """`prepack` is for inference; it changes no bit. `budget` is for copies in another dtype, without any if it is None."""
     num_outputs, num_inputs = weight_OI.shape
     if weight_OI.dtype == torch.float32 and weight_OI.device.type == "cpu" and num_outputs <= CHUNKED_OUTPUTS * num_inputs:
         return ChunkedLinear(weight_OI, bias_O)
-    return PackedLinear(weight_OI, bias_O) if prepack else PlainLinear(weight_OI, bias_O)
+    return PackedLinear(weight_OI, bias_O, budget) if prepack else PlainLinear(weight_OI, bias_O, budget)
+
+
+def back_product(linear: Linear) -> Callable[[Tensor], Tensor]:
+    """g -> g W for a linear of the trainer's and gradients g [R, O] in float32; the weight is converted once, here."""
+    if isinstance(linear, ChunkedLinear):
+        return partial(torch.matmul, other=linear.weight_IO.T)
+    assert isinstance(linear, PlainLinear), "the weight of an engine's linear is only laid out for its way forwards"
+    weight_OI = linear.weight_OI
+    if linear.is_faster_in_float32:
+        return partial(onednn, weight_OI=weight_OI.float().T)
+    return lambda gradient_RO: gradient_RO.to(weight_OI.dtype) @ weight_OI

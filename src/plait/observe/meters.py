@@ -55,7 +55,7 @@ class BusyMeter:
             first_s, _, earlier_busy_s, earlier_tokens = self._recent.pop()
             start_s, busy_s, num_tokens = first_s, busy_s + earlier_busy_s, num_tokens + earlier_tokens
         self._recent.append((start_s, end_s, busy_s, num_tokens))
-        while self._recent[0][1] <= end_s - UTILISATION_WINDOW_S:
+        while self._recent and self._recent[0][1] <= end_s - UTILISATION_WINDOW_S:
             self._recent.popleft()
 
     def recent(self, now_s: float, window_s: float) -> tuple[float, float]:

@@ -1,10 +1,8 @@
 """One line per thing worth knowing, without control codes, for logs and pipes."""
 
-import time
-
 from plait.observe import events as e
 from plait.observe.summary import RunSummary
-from plait.observe.text import duration, last_line, model_name, one_line, percent
+from plait.observe.text import duration, last_line, local_time, model_name, one_line, percent
 
 MAX_MESSAGE_CHARACTERS = 300
 TOLD_STATES = ("done", "failed", "cancelled", "paused")
@@ -13,7 +11,7 @@ TOLD_STATES = ("done", "failed", "cancelled", "paused")
 def plain_line(event: e.Event, summary: RunSummary) -> str | None:
     """The line for an event that `summary` has taken in already; None if it is not worth one."""
     text = _text(event, summary)
-    return None if text is None else f"{time.strftime('%H:%M:%S', time.localtime(event.time_s))}  {text}"
+    return None if text is None else f"{local_time(event.time_s, '%H:%M:%S')}  {text}"
 
 
 def _text(event: e.Event, summary: RunSummary) -> str | None:

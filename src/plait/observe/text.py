@@ -1,5 +1,6 @@
 """Small pieces of text for terminals: safe, short, without colour."""
 
+import time
 from collections.abc import Sequence
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -22,6 +23,14 @@ def _visible(character: str) -> str:
     if 0x80 <= code < 0xA0 or 0xD800 <= code < 0xE000 or character in _BIDIRECTIONAL:
         return f"<{code:04x}>"
     return character
+
+
+def local_time(time_s: float, form: str) -> str:
+    """In the form of `strftime`; "?" for a time that no calendar has, as a damaged log may give."""
+    try:
+        return time.strftime(form, time.localtime(time_s))
+    except (OverflowError, OSError, ValueError):
+        return "?"
 
 
 def one_line(text: str, max_characters: int) -> str:

@@ -4,6 +4,7 @@
 - A result that was retrieved goes `grace_s` after the last time; one that never was, after `retention_s`. It is Expired then.
 - A tenant's results take at most `max_bytes` (or are one): retrieved ones go first, then the oldest. No tenant's cost another his.
 - An expired future is remembered for `retention_s`, and may be added again.
+- A request that is remembered under another payload is refused.
 - Another tenant's future is unknown, like one that never was.
 """
 
@@ -13,6 +14,7 @@ from enum import IntEnum
 
 import msgspec
 
+from plait.operations.call_order import PayloadConflict
 from plait.operations.future_state import Expired, Failed, FailureCategory, Finished, FutureState, Pending, held_bytes
 from plait.types.errors import PlaitError
 
@@ -65,6 +67,7 @@ class _Future:
     tenant_id: str
     state: FutureState
     phase: _Phase
+    payload_digest: str
 
 
 class FutureTable:
@@ -86,14 +89,23 @@ class FutureTable:
         shelf = self._tenants.get(tenant_id)
         return FutureCounts() if shelf is None else shelf.counts()
 
-    def add(self, request_id: str, tenant_id: str, now: float) -> bool:
-        """A request has been accepted; False if it was before and its future stands. UnknownFuture: the id is another tenant's."""
+    def check_payload(self, request_id: str, tenant_id: str, payload_digest: str) -> None:
+        """Raise PayloadConflict if the request is remembered with another payload. UnknownFuture: the id is another tenant's."""
+        if request_id in self._futures and self._owned(request_id, tenant_id).payload_digest != payload_digest:
+            raise PayloadConflict(
+                f"request {request_id!r} has arrived before with another payload.",
+                "A request that is sent again must be the same; give a new one the next seq_id.",
+            )
+
+    def add(self, request_id: str, tenant_id: str, now: float, payload_digest: str = "") -> bool:
+        """A request has been accepted; False if it was before and its future stands. Raises as `check_payload` does."""
+        self.check_payload(request_id, tenant_id, payload_digest)
         if request_id in self._futures:
             known = self._owned(request_id, tenant_id)
             if known.phase != _Phase.EXPIRED:
                 return False
             self._forget(request_id)
-        self._futures[request_id] = _Future(tenant_id, Pending(), _Phase.PENDING)
+        self._futures[request_id] = _Future(tenant_id, Pending(), _Phase.PENDING, payload_digest)
         for shelf in (self._all, self._tenants.setdefault(tenant_id, _Shelf())):
             shelf.phases[_Phase.PENDING][request_id] = now
         return True

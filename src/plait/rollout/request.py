@@ -61,6 +61,7 @@ class GenerationRequest:
             generated_tokens=len(self.tokens),
             keep_cache=self.keep_cache,
             group=self.group,
+            generation=self.request_id,
         )
 
     def problem_with(self, result: ChunkResult) -> str:

@@ -39,8 +39,18 @@ class EngineLink(Protocol):
         ...
 
 
+class GroupListener(Protocol):
+    """Hears when a group's generations come and go; each that began ends."""
+
+    def began(self, group: str) -> None: ...
+
+    def ended(self, group: str) -> None: ...
+
+
 class RolloutService:
     """`max_rows` is asked how many chunks an engine may have whenever there may be room; call `pump` when it has risen."""
+
+    siblings: GroupListener | None = None
 
     def __init__(
         self,
@@ -74,12 +84,16 @@ class RolloutService:
         request.max_context_tokens = self._max_context_tokens
         self.scheduler.add(request)
         self._futures[request.request_id] = future
+        if self.siblings is not None:
+            self.siblings.began(request.group)
         self._pump_soon()
         try:
             return await future
         finally:
             del self._futures[request.request_id]
             self._leave(request)
+            if self.siblings is not None:
+                self.siblings.ended(request.group)
 
     def _leave(self, request: GenerationRequest) -> None:
         """Take what is left of a request out of scheduler and engine; its place goes to the next."""

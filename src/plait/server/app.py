@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 
 from plait import __version__
 from plait.operations.futures import UnknownFuture
+from plait.server.body_guard import BodyGuard
 from plait.server.database.errors import DatabaseError, UnstorableValue
 from plait.server.errors import ServiceError
 from plait.server.gate import GateMiddleware
@@ -55,6 +56,7 @@ def make_app(service: Service) -> FastAPI:
     app.include_router(openai.router)  # The last: it answers for whatever else is asked under /v1.
     app.add_exception_handler(PlaitError, _on_plait_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_middleware(BodyGuard, authenticator=service.authenticator)
     app.add_middleware(GateMiddleware, gate=service.gate)
     app.add_middleware(HttpObserver, metrics=service.metrics, tracing=service.tracing)
     return app

@@ -37,7 +37,9 @@ class Backend:
         self, settings: ServerSettings, model_path: str, scheduler: Scheduler | None, on_failed: Callable[[Exception], None]
     ) -> None:
         self._told_failed = on_failed
-        self.deployment = RolloutDeployment(settings, model_path, settings.lora.max_resident, self, scheduler)
+        self.deployment = RolloutDeployment(
+            settings, model_path, settings.lora.max_resident, self, scheduler, settings.data_folder / "kv"
+        )
         self.workers = self.deployment.workers
         self.listeners: list[ModelListener] = []
         self.busy_listeners: list[Callable[[str, Busy], None]] = []

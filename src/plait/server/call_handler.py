@@ -93,6 +93,11 @@ class CallHandler:
     def replay_message(self, call: Call) -> ForwardBackward:
         return self._message(parse_forward_backward(call.payload, None))[0]
 
+    def lost_result(self, call: Call, version: int) -> CallResult:
+        if call.kind == Kind.LOAD:
+            return loaded(LoadWeightsRequest.model_validate_json(call.payload).path, call.model_id, version)
+        return CallResult.of_json(OptimStepResponse(metrics={}).model_dump(), version=version)
+
     async def _optim_step(self, runner: ModelRunner, call: Call) -> CallResult:
         params = OptimStepRequest.model_validate_json(call.payload).adam_params
         optimizer = OptimizerSettings(

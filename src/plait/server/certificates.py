@@ -1,10 +1,16 @@
-"""Certificates of SDK clients' training data: which policy drew the tokens, as far as the spans tell."""
+"""Certificates of SDK clients' training data: which policy drew the tokens, as far as the spans tell.
+
+What was sampled from a strict model is stored before it is told, so that it trains after a restart too.
+"""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from plait.operations.claims import DatumClaim, Span
-from plait.operations.provenance import Mode, Provenance, SampledSequence, pack_tokens
+from plait.operations.provenance import MAX_BYTES, RETENTION_S, Mode, Provenance, SampledSequence, pack_tokens
+from plait.server.database import models, sequences
+from plait.server.database.database import Database
+from plait.server.database.tables import StoredSequence
 from plait.server.wire.forward_backward import ForwardBackwardCall, ProvenanceSpan, WireDatum
 from plait.types.policy import PolicyVersion
 
@@ -13,7 +19,10 @@ UNCERTIFIED_LOSSES = ("cross_entropy",)
 
 
 class Certifier:
-    def __init__(self) -> None:
+    """Without a database nothing outlives the process."""
+
+    def __init__(self, database: Database | None = None) -> None:
+        self._database = database
         self._provenance = Provenance()
         self._strict: set[str] = set()
 
@@ -24,18 +33,34 @@ class Certifier:
     def is_strict(self, model_id: str) -> bool:
         return model_id in self._strict
 
-    def record(
-        self,
-        sequence_id: str,
-        tenant_id: str,
-        session_id: str,
-        policy: PolicyVersion,
-        num_prompt_tokens: int,
-        tokens: Sequence[int],
-    ) -> None:
-        """A sequence was sampled."""
-        sequence = SampledSequence(tenant_id, session_id, policy, num_prompt_tokens, pack_tokens(tokens), time.monotonic())
-        self._provenance.record(sequence_id, sequence)
+    async def resume(self) -> None:
+        """Know again which models are strict, and what was sampled from them."""
+        if self._database is None:
+            return
+        for model in await self._database.run(models.live_models):
+            if (model.user_metadata or {}).get("policy") == Mode.STRICT:
+                self.set_strict(model.model_id)
+        now_s, now_monotonic_s = time.time(), time.monotonic()
+        for row in await self._database.run(sequences.sequences_since, now_s - RETENTION_S, MAX_BYTES):
+            policy = PolicyVersion(row.tenant_id, row.model_id, row.version)
+            age_s = max(0.0, now_s - row.sampled_s)
+            self._provenance.record(
+                row.sequence_id,
+                SampledSequence(row.tenant_id, row.session_id, policy, row.num_prompt_tokens, row.tokens, now_monotonic_s - age_s),
+            )
+
+    async def record(self, sampled: Mapping[str, SampledSequence]) -> None:
+        """Sequences were sampled just now. Raises DatabaseError if what must outlive the process cannot be stored."""
+        for sequence_id, sequence in sampled.items():
+            self._provenance.record(sequence_id, sequence)
+        rows = [_row(name, sequence) for name, sequence in sampled.items() if self.is_strict(sequence.policy.task)]
+        if rows and self._database is not None:
+            await self._database.run(sequences.put_sequences, rows)
+
+    async def drop_old(self) -> None:
+        """In the database."""
+        if self._database is not None:
+            await self._database.run(sequences.drop_sequences, time.time() - RETENTION_S)
 
     def expire(self) -> None:
         self._provenance.expire(time.monotonic())
@@ -52,6 +77,20 @@ class Certifier:
             "staleness:max": float(certificate.max_staleness),
             "num_uncertified_tokens:sum": float(certificate.num_unknown_tokens),
         }
+
+
+def sampled_now(
+    tenant_id: str, session_id: str, policy: PolicyVersion, num_prompt_tokens: int, tokens: Sequence[int]
+) -> SampledSequence:
+    return SampledSequence(tenant_id, session_id, policy, num_prompt_tokens, pack_tokens(tokens), time.monotonic())
+
+
+def _row(sequence_id: str, sequence: SampledSequence) -> StoredSequence:
+    return StoredSequence(
+        sequence_id=sequence_id, tenant_id=sequence.tenant_id, session_id=sequence.session_id, model_id=sequence.policy.task,
+        version=sequence.policy.version, num_prompt_tokens=sequence.num_prompt_tokens, tokens=sequence.tokens,
+        sampled_s=time.time(),
+    )  # fmt: skip
 
 
 def _claim(datum: WireDatum) -> DatumClaim:

@@ -5,14 +5,20 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 from sqlalchemy.orm import Session
 
-from plait.server.database import checkpoints, samplers
+from plait.server.database import calls, checkpoints, samplers
 from plait.server.database.database import Database
 from plait.server.database.tables import Checkpoint
 from plait.server.errors import NotFound
+from plait.server.folders import DataFolders
 from plait.server.tinker_path import TinkerPath, parse_tinker_path
+from plait.state.durable import TEMPORARY_PREFIX
+
+MAX_DIGITS = 12
+"""Of a seq_id that any client has reached."""
 
 
 class CheckpointStore:
@@ -52,6 +58,15 @@ class CheckpointStore:
         for folder in folders:
             await self.remove_folder(folder)
 
+    async def remove_orphans(self, folders: DataFolders) -> None:
+        """What a killed server left: temporaries, and what an ended save wrote and another has replaced.
+
+        Only while no call runs. Nothing goes that this database knows nothing of: it may be new, or an older copy.
+        """
+        found = await asyncio.to_thread(folders.of_checkpoints)
+        for folder in await self.database.run(lambda session: _orphans(session, found)):
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
     async def remove_folder(self, folder: str) -> None:
         """Unless a sampler reads it."""
         used = await self.database.run(samplers.folders_in_use)
@@ -64,3 +79,22 @@ def _delete_expired(session: Session) -> list[Checkpoint]:
     for row in rows:
         session.delete(row)
     return rows
+
+
+def _orphans(session: Session, found: Sequence[Path]) -> list[Path]:
+    used = {_place(Path(folder)) for folder in checkpoints.all_folders(session) | samplers.folders_in_use(session)}
+    unnamed = [folder for folder in found if _place(folder) not in used]
+    return [folder for folder in unnamed if folder.name.startswith(TEMPORARY_PREFIX) or _is_of_ended_save(session, folder)]
+
+
+def _place(folder: Path) -> tuple[str, ...]:
+    """Tenant, model, kind and name: the same wherever the data folder has been moved to."""
+    return folder.parts[-5:]
+
+
+def _is_of_ended_save(session: Session, folder: Path) -> bool:
+    seq_id = folder.name.rpartition("@")[2]
+    if not seq_id.isdecimal() or len(seq_id) > MAX_DIGITS:
+        return False
+    call = calls.get_call(session, unquote(folder.parents[1].name), int(seq_id))
+    return call is not None and call.state != "pending"

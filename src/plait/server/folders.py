@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from plait.server.tinker_path import SEGMENTS
+
+SNAPSHOTS = "snapshots"
+
 
 @dataclass(frozen=True, slots=True)
 class DataFolders:
@@ -19,7 +23,12 @@ class DataFolders:
 
     def snapshot(self, tenant_id: str, model_id: str, sampler_id: str) -> Path:
         """Weights of a sampler without a name."""
-        return self._model(tenant_id, model_id) / "snapshots" / _segment(sampler_id)
+        return self._model(tenant_id, model_id) / SNAPSHOTS / _segment(sampler_id)
+
+    def of_checkpoints(self) -> list[Path]:
+        """All that is there of `checkpoint` and `snapshot`, temporaries too."""
+        kinds = (*SEGMENTS.values(), SNAPSHOTS)
+        return [folder for kind in kinds for folder in self.root.glob(f"tenants/*/models/*/{kind}/*")]
 
     def runs(self, tenant_id: str) -> Path:
         return self.root / "tenants" / _segment(tenant_id) / "runs"

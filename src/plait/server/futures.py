@@ -17,9 +17,13 @@ class Futures:
         """Hears of each future that ended."""
         self._waiters: defaultdict[str, list[asyncio.Future[None]]] = defaultdict(list)
 
-    def add(self, request_id: str, tenant_id: str) -> bool:
-        """False: the request is known, and its future stands."""
-        return self.table.add(request_id, tenant_id, time.monotonic())
+    def check_payload(self, request_id: str, tenant_id: str, payload_digest: str) -> None:
+        """Raises PayloadConflict if the request is known with another payload."""
+        self.table.check_payload(request_id, tenant_id, payload_digest)
+
+    def add(self, request_id: str, tenant_id: str, payload_digest: str = "") -> bool:
+        """False: the request is known, and its future stands. Raises PayloadConflict."""
+        return self.table.add(request_id, tenant_id, time.monotonic(), payload_digest)
 
     def finish(self, request_id: str, payload: bytes, content_type: str) -> None:
         self.table.finish(request_id, payload, content_type, time.monotonic())

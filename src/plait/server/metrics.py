@@ -24,6 +24,7 @@ MAX_MODELS = 100
 OTHERS = "(others)"
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 SECONDS = (0.005, 0.02, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+SLICES = (0, 1, 2, 4, 8, 16, 32, 64)
 GAPS = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
 
 disable_created_metrics()  # Times of birth would add a series to each series.
@@ -50,6 +51,9 @@ class Metrics:
     def _make_work(self) -> None:
         self._calls = self._counter("calls", "Calls of models that ended: done, user_error or server_error.", "kind", "outcome")
         self._call_wait_s = self._histogram("call_wait_seconds", "From a call's acceptance to its turn.", "kind")
+        self._call_wait_slices = self._histogram(
+            "call_wait_slices", "Most slices of other tenants that ran while a call waited for one of its own.", buckets=SLICES
+        )
         self._call_run_s = self._histogram("call_run_seconds", "A call's work, from its turn on.", "kind")
         self._sample_wait_s = self._histogram("sample_wait_seconds", "From a sample's acceptance to the end of its first chunk.")
         self._sample_s = self._histogram("sample_seconds", "From a sample's acceptance to its last token.")
@@ -119,7 +123,10 @@ class Metrics:
     # ---- ModelListener
 
     def on_reply(self, reply: ModelReply) -> None:
-        if isinstance(reply, CallDone) and "logprob_gap_max" in reply.metrics:
+        if not isinstance(reply, CallDone):
+            return
+        self._call_wait_slices.observe(reply.longest_wait_slices)
+        if "logprob_gap_max" in reply.metrics:
             self._gaps.observe(reply.metrics["logprob_gap_max"])
 
     def on_trainer_lost(self) -> None:

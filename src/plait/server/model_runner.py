@@ -57,6 +57,10 @@ class Handler(Protocol):
         """It is a forward_backward, and not a forward pass alone."""
         ...
 
+    def lost_result(self, call: Call, version: int) -> CallResult:
+        """Of a call that made `version`, and whose answer went with the worker."""
+        ...
+
     def replay_message(self, call: Call) -> ForwardBackward:
         """Of a call that has gradients."""
         ...
@@ -208,7 +212,7 @@ class ModelRunner:
         opened = await self._open()
         if not call.changes_version or call.seq_id == 0 or opened.seq_id != call.seq_id:
             return None
-        return CallResult.of_json({"metrics": {}} if call.kind == Kind.OPTIM_STEP else {}, version=opened.ref.policy.version)
+        return self.handler.lost_result(call, opened.ref.policy.version)
 
     async def _open(self) -> ModelOpened:
         self.is_opening = True

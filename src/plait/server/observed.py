@@ -12,6 +12,8 @@ from plait.server.certificates import Certifier
 from plait.server.logs import begin
 from plait.server.metrics import Metrics
 from plait.server.model_runner import ModelRunner
+from plait.server.sample_call import SampleCall, Sampled
+from plait.server.sampling import Sampling
 from plait.server.saving import Saving
 from plait.server.tracing import Tracing
 from plait.server.trainer_calls import TrainerCalls
@@ -47,6 +49,28 @@ class ObservedHandler(CallHandler):
                 return await super().run(runner, call)
         finally:
             self._metrics.call_ran(call, start_s, time.monotonic())
+
+
+class ObservedSampling(Sampling):
+    """Every sample runs here."""
+
+    tracing = Tracing()
+    """Set by whoever traces."""
+
+    async def _generate(self, call: SampleCall, generations: list[GenerationRequest]) -> Sampled:
+        sampler = call.sampler
+        attributes: dict[str, str | int | float] = {
+            "request_id": call.request_id,
+            "tenant": sampler.tenant_id,
+            "policy": str(sampler.policy),
+            "num_samples": len(generations),
+            "num_prompt_tokens": len(call.prompt_tokens),
+        }
+        with self.tracing.sample(attributes) as span:
+            sampled = await super()._generate(call, generations)
+            num_tokens = sum(len(segment.tokens) for segment in sampled.segments)
+            self.tracing.end_sample(span, {"num_sampled_tokens": num_tokens, "num_cached_tokens": sampled.num_cached_tokens})
+            return sampled
 
 
 class ObservedScheduler(Scheduler):

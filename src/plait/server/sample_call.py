@@ -35,9 +35,10 @@ class SampleCall:
     prompt_tokens: tuple[int, ...]
     sampling: SamplingParams
     """Of the first sample; the others differ in their seed."""
+    payload_digest: str = ""
 
     @classmethod
-    def check(cls, request: SampleRequest, sampler: SamplerInfo, limits: EngineLimits) -> "SampleCall":
+    def check(cls, request: SampleRequest, sampler: SamplerInfo, limits: EngineLimits, payload_digest: str = "") -> "SampleCall":
         """Raises ServiceError if the prompt does not fit the model."""
         tokens = request.prompt.tokens
         if wrong := [token for token in tokens if token >= limits.vocab_size]:
@@ -47,7 +48,7 @@ class SampleCall:
             raise ServiceError(
                 f"prompt has {len(tokens)} tokens; the model's context has {limits.max_context_tokens}.", "Shorten the prompt."
             )
-        return cls(request, sampler, tokens, _sampling(request, limits, room))
+        return cls(request, sampler, tokens, _sampling(request, limits, room), payload_digest)
 
     @property
     def request_id(self) -> str:

@@ -37,6 +37,9 @@ class Samplers:
     def __init__(self, database: Database, sessions: Sessions, checkpoints: CheckpointStore, base_models: tuple[str, ...]) -> None:
         self._database, self._sessions, self._checkpoints, self._base_models = database, sessions, checkpoints, base_models
         self._known: OrderedDict[str, SamplerInfo] = OrderedDict()
+        self._used_s: dict[str, float] = {}
+        """On the monotonic clock; of those that are asked for."""
+        self._started_s = time.monotonic()
 
     async def create(self, principal: Principal, request: CreateSamplingSessionRequest) -> str:
         """Again with the same number: the same sampler."""
@@ -65,6 +68,15 @@ class Samplers:
         if name not in self._base_models:
             raise ServiceError(f"base_model {name!r} is not served.", f"Served: {', '.join(self._base_models)}.")
 
+    def last_used_s(self, sampler_id: str) -> float:
+        """On the monotonic clock: when it was asked for, if by nobody since the start, then."""
+        return self._used_s.get(sampler_id, self._started_s)
+
+    def forget(self, sampler_id: str) -> None:
+        """It is no more."""
+        self._known.pop(sampler_id, None)
+        self._used_s.pop(sampler_id, None)
+
     async def get(self, sampler_id: str, tenant_id: str) -> SamplerInfo:
         """Raises NotFound."""
         info = self._known.get(sampler_id)
@@ -77,6 +89,8 @@ class Samplers:
                 self._known.popitem(last=False)
         if info.tenant_id != tenant_id:
             raise NotFound("sampler", sampler_id)
+        if info.adapter is not None and info.model_path is None:
+            self._used_s[sampler_id] = time.monotonic()
         return info
 
 

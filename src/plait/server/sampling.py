@@ -1,7 +1,7 @@
 """Samples for clients, through the engine that all tenants share.
 
 - A request is refused at once (back-pressure, a quota, a prompt that does not fit) or ends in its result, whatever happens.
-- The same (sampler, seq_id) is served once.
+- The same (sampler, seq_id) is served once; another payload under it is refused.
 - Equal prompts under one policy version are computed once by the engine, however many requests they come in.
 - Cancelled or failed, a request is charged for what was drawn until then.
 """
@@ -19,7 +19,7 @@ from plait.rollout.request import GenerationRequest
 from plait.server.admission import Admission, Admitted
 from plait.server.backend import Backend
 from plait.server.call import PROTOBUF
-from plait.server.certificates import Certifier
+from plait.server.certificates import Certifier, sampled_now
 from plait.server.futures import Futures
 from plait.server.sample_call import SampleCall, Sampled, encode_sampled
 from plait.types.chunks import ChunkResult
@@ -47,11 +47,12 @@ class Sampling:
         return self._admission.num_samples
 
     def submit(self, call: SampleCall) -> bool:
-        """Accept the request, which ends in its future; False if it was before. Raises TooMany."""
+        """Accept the request, which ends in its future; False if it was before. Raises TooMany or PayloadConflict."""
+        self._futures.check_payload(call.request_id, call.sampler.tenant_id, call.payload_digest)
         if call.request_id in self._tasks:
             return False
         admitted = self._enter(call)
-        if not self._futures.add(call.request_id, call.sampler.tenant_id):
+        if not self._futures.add(call.request_id, call.sampler.tenant_id, call.payload_digest):
             self._admission.leave(admitted)
             return False
         self._run(call, admitted, self._serve(call, admitted))
@@ -79,7 +80,7 @@ class Sampling:
     async def _serve(self, call: SampleCall, admitted: Admitted) -> None:
         try:
             sampled = await self._sample(call, admitted)
-            self._certify(call, sampled)
+            await self._certify(call, sampled)
             self._futures.finish(call.request_id, encode_sampled(call, sampled), PROTOBUF)
         except asyncio.CancelledError:
             self._futures.expire(call.request_id, "the request was cancelled")
@@ -135,12 +136,13 @@ class Sampling:
         admitted.used_tokens = len(call.prompt_tokens) + sum(len(segment.tokens) for segment in sampled.segments)
         self._on_sampled(call, sampled)
 
-    def _certify(self, call: SampleCall, sampled: Sampled) -> None:
+    async def _certify(self, call: SampleCall, sampled: Sampled) -> None:
         sampler = call.sampler
-        for name, segment in zip(call.sequence_ids, sampled.segments, strict=True):
-            self._certifier.record(
-                name, sampler.tenant_id, sampler.session_id, sampler.policy, len(call.prompt_tokens), segment.tokens
-            )  # fmt: skip
+        sequences = {
+            name: sampled_now(sampler.tenant_id, sampler.session_id, sampler.policy, len(call.prompt_tokens), segment.tokens)
+            for name, segment in zip(call.sequence_ids, sampled.segments, strict=True)
+        }
+        await self._certifier.record(sequences)
 
     def cancel(self, request_id: str) -> None:
         """Nobody waits for it any more."""

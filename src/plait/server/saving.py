@@ -69,12 +69,13 @@ class Saving:
     async def _snapshot(self, runner: ModelRunner, call: Call, request: SaveWeightsForSamplerRequest) -> CallResult:
         assert request.sampling_session_seq_id is not None
         tenant, sampler_id = runner.opening.tenant, sampler_id_of(runner.session_id, request.sampling_session_seq_id)
+        await self._limit.check(tenant)
         folder = str(self._folders.snapshot(tenant, call.model_id, sampler_id))
         done = await self._trainer.call(SaveModel(call.model_id, call.seq_id, folder, with_optimizer=False))
         row = Sampler(
             sampler_id=sampler_id, session_id=runner.session_id, tenant_id=tenant, base_model=runner.base_model,
             created_s=time.time(), policy_task=call.model_id, policy_version=done.ref.policy.version, folder=folder,
-            digest=done.ref.digest,
+            digest=done.ref.digest, size_bytes=done.size_bytes,
         )  # fmt: skip
         response = SaveWeightsForSamplerResponse(sampling_session_id=sampler_id).model_dump(exclude_none=True)
         return CallResult.of_json(response, effects=(lambda session: samplers.add_sampler(session, row),))

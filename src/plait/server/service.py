@@ -40,7 +40,7 @@ from plait.server.managed.runs import ManagedRuns
 from plait.server.metrics import Metrics
 from plait.server.model_registry import ModelRegistry
 from plait.server.model_runner import ModelRunner
-from plait.server.observed import ObservedHandler, ObservedScheduler
+from plait.server.observed import ObservedHandler, ObservedSampling, ObservedScheduler
 from plait.server.openai.endpoint import OpenAIEndpoint
 from plait.server.openai.models import ModelNames
 from plait.server.principal import Authenticator
@@ -48,10 +48,10 @@ from plait.server.results import Results
 from plait.server.sample_call import EngineLimits, SampleCall, Sampled
 from plait.server.sampler_clients import SamplerClients
 from plait.server.samplers import Samplers
-from plait.server.sampling import Sampling
 from plait.server.saving import Saving, StoredLimit
 from plait.server.served_models import ServedModels
 from plait.server.sessions import Sessions
+from plait.server.storage import Storage
 from plait.server.tracing import make_tracing
 from plait.server.trainer_calls import TrainerCalls
 from plait.server.training_runs import TrainingRuns
@@ -94,7 +94,7 @@ class Service:
             FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
         )
         self.background = Background()
-        self.certifier = Certifier()
+        self.certifier = Certifier(database)
         self.folders = DataFolders(settings.data_folder)
         self.checkpoints = CheckpointStore(database)
         self.usage = UsageMeter(database)
@@ -104,20 +104,15 @@ class Service:
         saving = Saving(self.trainer, self.folders, self.checkpoints, stored_limit)
         handler = ObservedHandler(self.trainer, saving, self.certifier, shape, self.metrics, self.tracing)
         self.models = ModelRegistry(
-            database,
-            self.trainer,
-            handler,
-            self.futures,
-            self.folders,
-            self.certifier,
-            settings.lora.max_resident,
-            self._ended,
+            database, self.trainer, handler, self.futures, self.folders, self.certifier, settings.lora.max_resident, self._ended
         )
         self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
         self.samplers = Samplers(database, self.sessions, self.checkpoints, self.served.names)
-        self.sampling = Sampling(
+        self.storage = Storage(database, self.checkpoints, self.samplers.last_used_s, self.samplers.forget)
+        self.sampling = ObservedSampling(
             self.backend, self.futures, self.quotas, self.certifier, settings.samples.max_waiting, self._sampled
         )
+        self.sampling.tracing = self.tracing
         self.results = Results(self.futures, self.samplers, self.models, settings.operations.poll_s)
         names = ModelNames(self.samplers, self.checkpoints, self.served.names, self.started_s)
         self.openai = OpenAIEndpoint(self.tokenizer, self.limits, self.sampling, names)
@@ -172,7 +167,10 @@ class Service:
         for tenant in (await self.database.run(lambda session: tenants.list_tenants(session, MAX_TENANTS, 0)))[0]:
             self.apply_tenant(tenant.tenant_id, tenant.weight, tenant.quotas)
         ready = await self.backend.start()
+        self.trainer.send_weights()
         await self.sessions.resume()
+        await self.certifier.resume()
+        await self.checkpoints.remove_orphans(self.folders)
         await self.models.resume()
         await self.managed.start(ready)
         self._sweeper = asyncio.create_task(self._sweep())
@@ -203,6 +201,7 @@ class Service:
 
     def apply_tenant(self, tenant_id: str, weight: float, quotas: dict[str, int] | None) -> None:
         self.scheduler.set_weight(tenant_id, weight)
+        self.trainer.set_weight(tenant_id, weight)
         limits = self.quotas.default if quotas is None else QuotaLimits(**quotas)
         self.quotas.set_limits(tenant_id, limits, time.monotonic())
 
@@ -244,6 +243,8 @@ class Service:
                 await self.checkpoints.remove_expired()
                 if (now_s := time.time()) - dropped_s >= DROP_RESULTS_S:
                     await self.database.run(drop_results, now_s - self.settings.operations.result_retention_s)
+                    await self.certifier.drop_old()
+                    await self.storage.tidy()
                     dropped_s = now_s
             except Exception:
                 log.exception("sweeping failed; it is tried again in %g s", SWEEP_S)

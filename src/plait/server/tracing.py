@@ -1,4 +1,4 @@
-"""OpenTelemetry traces: a span for each HTTP request, and one for each call of a model under the request that brought it.
+"""OpenTelemetry traces: a span for each HTTP request, and under it one for each call of a model and each sample that it brought.
 
 Off, and free of cost, unless `plait[tracing]` is installed and OTEL_EXPORTER_OTLP_ENDPOINT is set; the SDK's other variables
 (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS) hold as well.
@@ -52,7 +52,7 @@ class Tracing:
         from opentelemetry.trace import StatusCode
 
         span.update_name(f"{attributes['method']} {route}")
-        span.set_attributes({f"plait.{name}": value for name, value in attributes.items()})
+        span.set_attributes(_named(attributes))
         span.set_attributes({"http.route": route, "http.response.status_code": status})
         if status >= 500:
             span.set_status(StatusCode.ERROR)
@@ -76,9 +76,21 @@ class Tracing:
         from opentelemetry.context import Context
 
         parent = self._parents.pop(call_id, None) or Context()
-        named = {f"plait.{name}": value for name, value in attributes.items()}
-        with self._tracer.start_as_current_span(f"call {kind}", context=parent, attributes=named):
+        with self._tracer.start_as_current_span(f"call {kind}", context=parent, attributes=_named(attributes)):
             yield
+
+    @contextlib.contextmanager
+    def sample(self, attributes: Attributes) -> Iterator[Any]:
+        """Around the work of a sample, in a task that the request which brought it started. Gives the span, or None."""
+        if self._tracer is None:
+            yield None
+            return
+        with self._tracer.start_as_current_span("sample", attributes=_named(attributes)) as span:
+            yield span
+
+    def end_sample(self, span: Any | None, attributes: Attributes) -> None:
+        if span is not None:
+            span.set_attributes(_named(attributes))
 
     def close(self) -> None:
         """Send what has not been sent, if the collector takes it in time."""
@@ -86,6 +98,10 @@ class Tracing:
             sending = threading.Thread(target=self._provider.shutdown, daemon=True)
             sending.start()
             sending.join(CLOSE_S)
+
+
+def _named(attributes: Attributes) -> dict[str, str | int | float]:
+    return {f"plait.{name}": value for name, value in attributes.items()}
 
 
 def make_tracing(environment: Mapping[str, str]) -> Tracing:

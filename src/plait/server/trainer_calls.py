@@ -2,6 +2,7 @@
 
 import asyncio
 
+from plait.cluster.messages import SetTenantWeight
 from plait.cluster.model_messages import (
     OPENING,
     CallDone,
@@ -32,6 +33,7 @@ class TrainerCalls:
         self._waiting: dict[tuple[str, int], asyncio.Future[ModelOpened | CallDone]] = {}
         self.num_losses = 0
         """What was opened before the latest of them is open no more."""
+        self._weights: dict[str, float] = {}
         self._is_back = asyncio.Event()
         self._is_back.set()
         backend.listeners.append(self)
@@ -46,6 +48,16 @@ class TrainerCalls:
         reply = await self._call(message, message.seq_id)
         assert isinstance(reply, CallDone)
         return reply
+
+    def set_weight(self, tenant_id: str, weight: float) -> None:
+        """A tenant's share of the trainer; held also by workers that come later."""
+        self._weights[tenant_id] = weight
+        self._backend.workers.train(SetTenantWeight(tenant_id, weight))
+
+    def send_weights(self) -> None:
+        """To a worker that is new."""
+        for tenant_id, weight in self._weights.items():
+            self._backend.workers.train(SetTenantWeight(tenant_id, weight))
 
     def tell(self, message: DiscardGradients | CloseModel) -> None:
         self._backend.send(message)
@@ -89,6 +101,7 @@ class TrainerCalls:
                 future.set_exception(TrainerLost())
 
     def on_trainer_back(self) -> None:
+        self.send_weights()
         self._is_back.set()
 
     def fail_all(self, error: Exception) -> None:

@@ -1,6 +1,7 @@
 """Worker processes for one run alone."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
 from plait.cluster.rollout_deployment import RolloutDeployment
@@ -13,11 +14,13 @@ from plait.types.errors import WorkerFailure
 
 
 class OwnCompute:
-    """`scheduler` decides whose request goes next, and where; None: as the settings say."""
+    """`scheduler` decides whose request goes next, and where; None: as the settings say. The cache's disk tier lies in `kv_folder`."""
 
-    def __init__(self, settings: RunSettings, model_path: str, scheduler: Scheduler | None = None) -> None:
+    def __init__(
+        self, settings: RunSettings, model_path: str, scheduler: Scheduler | None = None, kv_folder: Path | None = None
+    ) -> None:
         self._listener: ComputeListener | None = None
-        self.deployment = RolloutDeployment(settings, model_path, len(settings.tasks), self, scheduler)
+        self.deployment = RolloutDeployment(settings, model_path, len(settings.tasks), self, scheduler, kv_folder)
         self.workers = self.deployment.workers
 
     @property

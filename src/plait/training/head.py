@@ -5,6 +5,7 @@ A log-probability's derivative in its own row is known as soon as the logits are
 and the logits are neither kept nor computed again. Only the weights of an adapter on the unembedding need the logits backwards.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from plait.lora.mix import SingleLora
 from plait.models.decoder import UNEMBED, Decoder
-from plait.models.logprobs import logits_gradient_, scaled_logprobs, token_logprobs
+from plait.models.kernels import back_product
+from plait.models.logprobs import scaled_logprobs, token_logprobs
 
 CHUNK_ROWS = 256
 """Rows whose logits exist at one time where they are computed again."""
@@ -50,7 +52,8 @@ class _Logprobs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_NE: Tensor, decoder: Decoder, targets_N: Tensor, temperatures_N: Tensor) -> Tensor:
         parts = zip(*(x.split(PRODUCT_ROWS) for x in (hidden_NE, targets_N, temperatures_N)), strict=True)
-        logprobs, derivatives = zip(*(_logprobs_and_derivatives(decoder, *part) for part in parts), strict=True)
+        multiply_back = back_product(decoder.unembedding)
+        logprobs, derivatives = zip(*(_logprobs_and_derivatives(decoder, multiply_back, *part) for part in parts), strict=True)
         ctx.save_for_backward(torch.cat(derivatives))
         return torch.cat(logprobs)
 
@@ -60,22 +63,21 @@ class _Logprobs(torch.autograd.Function):
         return (derivatives_NE * gradients[0][:, None]).to(derivatives_NE.dtype), None, None, None
 
 
-@torch.enable_grad()
 def _logprobs_and_derivatives(
-    decoder: Decoder, hidden_NE: Tensor, targets_N: Tensor, temperatures_N: Tensor
+    decoder: Decoder, multiply_back: Callable[[Tensor], Tensor], hidden_NE: Tensor, targets_N: Tensor, temperatures_N: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities [N], and the derivative of each in its own row of hidden states, [N, E]."""
-    hidden_NE = hidden_NE.detach().requires_grad_()
     logits_NV = decoder.logits(hidden_NE)
-    values_NV = logits_NV.data  # apart from autograd: the derivatives take the place of the logits
-    parts = zip(*(x.split(SOFTMAX_ROWS) for x in (values_NV, targets_N[:, None], temperatures_N[:, None])), strict=True)
-    logprobs_N = torch.cat([_take_derivatives_(*part) for part in parts])
-    return logprobs_N, torch.autograd.grad(logits_NV, hidden_NE, values_NV)[0]
+    parts = zip(*(x.split(SOFTMAX_ROWS) for x in (logits_NV, targets_N[:, None], temperatures_N[:, None])), strict=True)
+    logprobs, errors = zip(*(_logprobs_and_errors(multiply_back, *part) for part in parts), strict=True)
+    return torch.cat(logprobs), (torch.cat(errors) / -temperatures_N[:, None]).to(hidden_NE.dtype)
 
 
-def _take_derivatives_(logits_CV: Tensor, targets_C1: Tensor, temperatures_C1: Tensor) -> Tensor:
-    """Log-probabilities [C] of the targets; their derivatives take the place of the logits."""
+def _logprobs_and_errors(
+    multiply_back: Callable[[Tensor], Tensor], logits_CV: Tensor, targets_C1: Tensor, temperatures_C1: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [C] of the targets, and in hidden states, [C, E], the probability of each token less what it should be."""
     logprobs_CV = scaled_logprobs(logits_CV, temperatures_C1)
     logprobs_C = logprobs_CV.gather(1, targets_C1)[:, 0]
-    logits_CV.copy_(logits_gradient_(logprobs_CV, targets_C1, 1 / temperatures_C1))
-    return logprobs_C
+    errors_CV = logprobs_CV.exp_().scatter_add_(1, targets_C1, logprobs_CV.new_full(targets_C1.shape, -1.0))
+    return logprobs_C, multiply_back(errors_CV)

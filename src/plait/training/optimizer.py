@@ -3,6 +3,7 @@
 - Every adapter has an optimizer of its own, so no step of one can move another.
 - Only `step` moves weights and moments. A policy step without any gradient calls nothing here: zero gradients are not the
   same, since under them momentum and decay would still move the weights.
+- torch's functional AdamW does the arithmetic: `torch.optim.AdamW` would load torch's compiler (1 s, 70 MB) into every worker.
 - The state is a flat mapping of tensors: `exp_avg.NAME`, `exp_avg_sq.NAME` (float32) and `step` (int64, steps taken).
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch.optim.adamw import adamw
 
 from plait.config.task import OptimizerSettings
 from plait.types.errors import PlaitError, StateError
@@ -24,8 +26,7 @@ class AdapterOptimizer:
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self._parameters = {name: parameters[name] for name in sorted(parameters)}
-        # One update per tensor in a fixed order: bits do not depend on how a fused kernel would cut the list.
-        self._adamw = torch.optim.AdamW(self._parameters.values(), foreach=False, fused=False)
+        self._state: dict[str, Tensor] = {}
         self.load_state_tensors(self._fresh_state())
 
     def step(self, gradients: Mapping[str, Tensor], settings: OptimizerSettings, learning_rate: float | None = None) -> float:
@@ -39,33 +40,31 @@ class AdapterOptimizer:
         norm = torch.nn.utils.get_total_norm(gradients_P, foreach=False)
         if not math.isfinite(norm.item()):
             raise PlaitError(f"the gradient's norm is {norm.item()}.", "Lower learning_rate, or look for broken rewards.")
-        for parameter, gradient in zip(self._parameters.values(), gradients_P, strict=True):
-            parameter.grad = gradient
         if settings.max_grad_norm > 0:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters.values(), settings.max_grad_norm, norm, foreach=False)
-        self._apply(settings, settings.learning_rate if learning_rate is None else learning_rate)
+            _clip(gradients_P, settings.max_grad_norm, norm)
+        self._apply(gradients_P, settings, settings.learning_rate if learning_rate is None else learning_rate)
         return norm.item()
 
-    def _apply(self, settings: OptimizerSettings, learning_rate: float) -> None:
-        (group,) = self._adamw.param_groups
-        group["lr"], group["betas"] = learning_rate, (settings.beta1, settings.beta2)
-        group["eps"], group["weight_decay"] = settings.epsilon, settings.weight_decay
-        self._adamw.step()
-        self._adamw.zero_grad(set_to_none=True)
+    @torch.no_grad()
+    def _apply(self, gradients_P: list[Tensor], settings: OptimizerSettings, learning_rate: float) -> None:
+        """One update per tensor in a fixed order: bits do not depend on how a fused kernel would cut the list."""
+        means, squares = ([self._state[f"{moment}.{name}"] for name in self._parameters] for moment in MOMENTS)
+        steps = [self._state[STEP].to(torch.float32, copy=True) for _ in self._parameters]
+        adamw(
+            list(self._parameters.values()), gradients_P, means, squares, [], steps, foreach=False, fused=False, amsgrad=False,
+            beta1=settings.beta1, beta2=settings.beta2, lr=learning_rate, weight_decay=settings.weight_decay,
+            eps=settings.epsilon, maximize=False,
+        )  # fmt: skip
+        self._state[STEP] += 1
 
     @property
     def num_steps(self) -> int:
         """Steps taken since the start, over restarts too."""
-        first = next(iter(self._parameters.values()))
-        return int(self._adamw.state[first][STEP].item())
+        return int(self._state[STEP].item())
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Copies of the whole state, on the CPU."""
-        tensors = {STEP: torch.tensor(self.num_steps, dtype=torch.int64)}
-        for name, parameter in self._parameters.items():
-            for moment in MOMENTS:
-                tensors[f"{moment}.{name}"] = self._adamw.state[parameter][moment].detach().to("cpu", copy=True)
-        return tensors
+        return {name: tensor.to("cpu", copy=True) for name, tensor in self._state.items()}
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the whole state. Raises StateError if names or shapes are not this adapter's."""
@@ -79,10 +78,18 @@ class AdapterOptimizer:
                     f"tensor {name!r} of the optimizer's state has shape {tuple(tensor.shape)}, not {tuple(expected[name].shape)}.",
                     "It belongs to another adapter.",
                 )
+        self._state = {STEP: tensors[STEP].to("cpu", torch.int64, copy=True)}
         for name, parameter in self._parameters.items():
-            moments = {m: tensors[f"{m}.{name}"].to(parameter.device, torch.float32, copy=True) for m in MOMENTS}
-            self._adamw.state[parameter] = {STEP: tensors[STEP].to(torch.float32, copy=True), **moments}
+            for moment in (f"{m}.{name}" for m in MOMENTS):
+                self._state[moment] = tensors[moment].to(parameter.device, torch.float32, copy=True)
 
     def _fresh_state(self) -> dict[str, Tensor]:
         zeros = {f"{m}.{name}": torch.zeros_like(p, requires_grad=False) for name, p in self._parameters.items() for m in MOMENTS}
         return zeros | {STEP: torch.tensor(0, dtype=torch.int64)}
+
+
+def _clip(gradients_P: list[Tensor], max_norm: float, norm: Tensor) -> None:
+    """In place, as `torch.nn.utils.clip_grads_with_norm_` does it."""
+    factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+    for gradient in gradients_P:
+        gradient.mul_(factor.to(gradient.device))

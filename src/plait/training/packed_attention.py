@@ -20,7 +20,8 @@ of the length, and cost little next to the linear layers."""
 class PackedAttention:
     """The `Attention` of one micro-batch; index tensors and masks are made once for all layers.
 
-    Rows are split once for all groups: a slice for each would leave a full-size gradient on the way back.
+    Rows are split once for all groups: a slice for each would leave a full-size gradient on the way back. Rows behind the last
+    group fill up, and are mixed with nothing.
     """
 
     def __init__(self, batch: PackedBatch, heads_per_kv_head: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -28,9 +29,10 @@ class PackedAttention:
         self._sizes = [rows for group in batch.groups for rows in (group.num_prefix_tokens, sum(group.suffix_lengths))]
 
     def __call__(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
-        parts = list(zip(*(x.split(self._sizes) for x in (q_RHD, k_RKD, v_RKD)), strict=True))
+        num_fillers = len(q_RHD) - sum(self._sizes)
+        *parts, (fillers, _, _) = zip(*(x.split([*self._sizes, num_fillers]) for x in (q_RHD, k_RKD, v_RKD)), strict=True)
         mixed = (group(*given) for group, *given in zip(self._groups, parts[::2], parts[1::2], strict=True))
-        return torch.cat([part for pair in mixed for part in pair])
+        return torch.cat([*(part for pair in mixed for part in pair), torch.zeros_like(fillers).flatten(1)])
 
 
 _Rows = tuple[Tensor, Tensor, Tensor]

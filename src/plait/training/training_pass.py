@@ -17,6 +17,7 @@ from torch import Tensor
 from plait.config.task import LossSettings
 from plait.lora.mix import FusedAdapter, SingleLora
 from plait.models.decoder import Decoder
+from plait.models.kernels import pad_rows
 from plait.training.counted import CountedRows, counted_rows
 from plait.training.head import chunked_logprobs
 from plait.training.losses import LossInputs, sequence_loss
@@ -127,7 +128,10 @@ class TrainingPass:
         """Log-probabilities [N] of the counted pairs."""
         decoder, device = self._decoder, self._decoder.device
         attention = PackedAttention(batch, decoder.config.num_heads // decoder.config.num_kv_heads, decoder.dtype, device)
-        tokens_R, positions_R = (torch.tensor(values, device=device) for values in (batch.tokens_R, batch.positions_R))
+        # Rows are filled up here, once, or every linear layer would do it for itself, and again on the way back.
+        tokens_R, positions_R = (
+            pad_rows(torch.tensor(values, device=device)[:, None])[:, 0] for values in (batch.tokens_R, batch.positions_R)
+        )
         checkpoint_layers = self._settings.checkpoint_layers and torch.is_grad_enabled()
         hidden_RE = decoder.forward(tokens_R, positions_R, attention, lora, checkpoint_layers)
         hidden_ME = hidden_RE.index_select(0, counted.rows_M)

@@ -26,6 +26,8 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
     """Store the cache at the end also when the generation is finished, for a later turn."""
     group: str = ""
     """Generations of one prompt under one policy version share it. Empty: this one is alone."""
+    generation: str = ""
+    """What the chunks of one generation have in common, by which drafts are learnt from them. Empty: `request_id`."""
 
 
 class ChunkResult(msgspec.Struct, frozen=True, tag="chunk_result"):

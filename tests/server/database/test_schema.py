@@ -14,12 +14,13 @@ from plait.server.database.database import Database
 from plait.server.database.engine import make_engine, parse_url
 from plait.server.database.errors import DatabaseError, SchemaError
 from plait.server.database.managed import add_upload, get_upload
+from plait.server.database.samplers import get_sampler
 from plait.server.database.schema import current_revision, upgrade
 from plait.server.database.sessions import get_session
 from plait.server.database.tables import Base, Upload
 from plait.server.database.usage import Usage, add_usage, total_usage
 
-PREVIOUS, NEWEST = "0001", "0002"
+PREVIOUS, NEWEST = "0001", "0003"
 
 PREVIOUS_DATA = {
     "tenants": {"tenant_id": "ann", "weight": 2.0, "quotas": json.dumps({"live_adapters": 3})},
@@ -45,6 +46,17 @@ PREVIOUS_DATA = {
         "created_s": 1.5,
         "payload": b"\0\xff",
         "state": "pending",
+    },
+    "samplers": {
+        "sampler_id": "s:sample:0",
+        "session_id": "s",
+        "tenant_id": "ann",
+        "base_model": "base",
+        "created_s": 1.5,
+        "policy_task": "s:train:0",
+        "policy_version": 3,
+        "folder": "f",
+        "digest": "d",
     },
     "checkpoints": {
         "tinker_path": "tinker://s:train:0/weights/a",
@@ -118,6 +130,9 @@ def test_a_database_of_the_previous_schema_keeps_its_data(url: str) -> None:
     session = database.submit(get_session, "s", "ann").result(60)
     calls = database.submit(pending_calls).result(60)
     checkpoint = database.submit(get_checkpoint, "tinker://s:train:0/weights/a", "ann", 9.0).result(60)
+    sampler = database.submit(get_sampler, "s:sample:0", "ann").result(60)
+    assert sampler is not None
+    assert (sampler.policy_version, sampler.size_bytes) == (3, 0)
     assert session is not None
     assert (session.tags, session.heartbeat_s, session.user_metadata) == (["a", "b"], 2.5, None)
     assert [(call.seq_id, call.payload, call.kind) for call in calls] == [(2**40, b"\0\xff", "optim_step")]
@@ -159,7 +174,7 @@ def test_a_newer_schema_is_refused_and_left_alone(url: str) -> None:
     engine = engine_of(url)
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(SchemaError, match=r"has schema 9999, and this Plait knows none later than 0002.*newer Plait"):
+    with pytest.raises(SchemaError, match=r"has schema 9999, and this Plait knows none later than 0003.*newer Plait"):
         Database.open(url)
     assert current_revision(engine) == "9999"
     engine.dispose()

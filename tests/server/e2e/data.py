@@ -21,41 +21,42 @@ def tokens(length: int, start: int = 5) -> list[int]:
     return [(start + 7 * index) % 300 + 3 for index in range(length + 1)]
 
 
+def datum(tokens: Sequence[int], **inputs: Sequence[float]) -> types.Datum:
+    """The SDK turns lists into tensors, whatever its annotations say."""
+    arrays: dict[str, Any] = {name: list(values) for name, values in inputs.items()}
+    return types.Datum(model_input=types.ModelInput.from_ints(list(tokens)), loss_fn_inputs=arrays)
+
+
 def supervised(length: int = 8, start: int = 5, weights: Sequence[float] | None = None) -> types.Datum:
     ids = tokens(length, start)
-    return types.Datum(
-        model_input=types.ModelInput.from_ints(ids[:-1]),
-        loss_fn_inputs={"target_tokens": ids[1:], "weights": list(weights or [1.0] * length)},
-    )
+    return datum(ids[:-1], target_tokens=ids[1:], weights=list(weights or [1.0] * length))
 
 
 def reinforced(prompt: Sequence[int], sequence: types.SampledSequence, advantage: float = 1.0, spans: bool = False) -> types.Datum:
     """As cookbook recipes make them: advantages on the sampled tokens alone."""
     num_prompt, sampled = len(prompt) - 1, list(sequence.tokens)
     assert sequence.logprobs is not None
-    datum = types.Datum(
-        model_input=types.ModelInput.from_ints([*prompt, *sampled[:-1]]),
-        loss_fn_inputs={
-            "target_tokens": [*prompt[1:], *sampled],
-            "logprobs": [0.0] * num_prompt + list(sequence.logprobs),
-            "advantages": [0.0] * num_prompt + [advantage] * len(sampled),
-            "sequence_ratio_mask": [0.0] * num_prompt + [1.0] * len(sampled),
-        },
+    made = datum(
+        [*prompt, *sampled[:-1]],
+        target_tokens=[*prompt[1:], *sampled],
+        logprobs=[0.0] * num_prompt + list(sequence.logprobs),
+        advantages=[0.0] * num_prompt + [advantage] * len(sampled),
+        sequence_ratio_mask=[0.0] * num_prompt + [1.0] * len(sampled),
     )
-    return with_spans(datum, len(prompt), sequence.sequence_id or "", len(sampled)) if spans else datum
+    return with_spans(made, len(prompt), sequence.sequence_id or "", len(sampled)) if spans else made
 
 
-def with_spans(datum: types.Datum, num_prompt: int, sequence_id: str, num_sampled: int) -> types.Datum:
+def with_spans(made: types.Datum, num_prompt: int, sequence_id: str, num_sampled: int) -> types.Datum:
     prompt, sampled = types.PromptProvenanceSpan, types.SampledProvenanceSpan
-    inputs = [
+    inputs: list[Any] = [
         prompt(sequence_id=sequence_id, offset=0, length=num_prompt),
         sampled(sequence_id=sequence_id, offset=0, length=num_sampled - 1),
     ]
-    targets = [
+    targets: list[Any] = [
         prompt(sequence_id=sequence_id, offset=1, length=num_prompt - 1),
         sampled(sequence_id=sequence_id, offset=0, length=num_sampled),
     ]
-    return datum.with_provenance(model_input=inputs, loss_fn_inputs=targets)
+    return made.with_provenance(model_input=inputs, loss_fn_inputs=targets)
 
 
 def sampled(client: tinker.SamplingClient, num: int = 1, max_tokens: int = 6, **params: Any) -> list[types.SampledSequence]:

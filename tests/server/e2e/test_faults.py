@@ -16,13 +16,14 @@ FAULTS.md
 P04 test_a_prompts_cache_is_no_other_tenants (kv dtype and base digest: tests/kv/test_keys.py)
 P07 test_more_models_than_the_trainer_holds
 P12 test_a_repeated_call_runs_once, test_another_payload_under_a_known_seq_id_is_refused
+    test_another_payload_under_a_known_samples_seq_id_is_refused
 P14 test_calls_run_in_order_however_they_arrive, test_a_missing_call_holds_back_what_follows
-P16 test_restart.py
+P16 test_restart.py; tests/server/test_crash_points.py
 P19 test_every_loss_differs, test_unknown_losses_and_settings_are_refused
 P20 test_training_client: test_ragged_data_come_back_as_they_went
 P23 test_both_kinds_of_checkpoints_under_one_name
 P32 test_a_checkpoint_with_a_flipped_bit_is_refused
-P62 test_the_first_error_is_shown, test_servers_start_side_by_side
+P62 test_the_first_error_is_shown, test_servers_start_side_by_side; tests/server/database/test_two_servers.py
 P70 test_defaults_are_safe, test_names_do_not_leave_the_data_folder, and test_tenants.py
 """
 
@@ -30,6 +31,7 @@ import concurrent.futures
 import math
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -45,7 +47,7 @@ import tinker
 from tinker import types
 from tinker.proto import tinker_public_pb2 as public
 
-from tests.server.e2e.data import ADAM, PROMPT, logprobs_of, loss, sampled, step, supervised, training_client
+from tests.server.e2e.data import ADAM, PROMPT, datum, logprobs_of, loss, sampled, step, supervised, training_client
 from tests.server.e2e.wire import Wire, metrics
 from tests.server.server_process import ALIAS, ServerProcess, running_server
 
@@ -79,11 +81,8 @@ def test_default_bounds_of_cispo(server: Any) -> None:
     client = training_client(server.client_for())
     logprob = float(logprobs_of(client.forward([supervised(1)], "cross_entropy").result())[0][0])
     for ratio, counts in ((3.0, 3.0), (8.0, 4.0), (0.05, 0.05)):
-        datum = types.Datum(
-            model_input=types.ModelInput.from_ints([8]),
-            loss_fn_inputs={"target_tokens": [15], "logprobs": [logprob - math.log(ratio)], "advantages": [1.0]},
-        )
-        output = client.forward([datum], "cispo").result()
+        one = datum([8], target_tokens=[15], logprobs=[logprob - math.log(ratio)], advantages=[1.0])
+        output = client.forward([one], "cispo").result()
         assert output.metrics["loss:sum"] == pytest.approx(-counts * logprob, rel=1e-3)
 
 
@@ -91,7 +90,7 @@ def test_failed_work_is_told_within_a_second(server: Any) -> None:
     """P15: of each kind of call; the answer is 200 with error and category, which the SDK does not try again."""
     wire = Wire(server)
     unknown = "tinker://nobody:train:0/weights/none"
-    bad = types.Datum(model_input=types.ModelInput.from_ints([5]), loss_fn_inputs={"target_tokens": [999], "weights": [1.0]})
+    bad = datum([5], target_tokens=[999], weights=[1.0])
     failing = [
         lambda model: wire.forward_backward(model, 1, bad),
         lambda model: wire.post("load_weights", model_id=model, seq_id=1, path=unknown, optimizer=True),
@@ -260,6 +259,40 @@ def test_another_payload_under_a_known_seq_id_is_refused(server: Any) -> None:
     assert wire.optim_step(model_id, 2)[0] == 200
 
 
+def test_another_payload_under_a_known_samples_seq_id_is_refused(server: Any) -> None:
+    """While it runs and after; the same one gets the first future."""
+    wire = Wire(server)
+    sampler_id = wire.sampler()
+    first = wire.sample(sampler_id, seq_id=7, max_tokens=50)
+    assert first[0] == 200
+    assert wire.sample(sampler_id, seq_id=7, max_tokens=50) == first
+    status, content = wire.sample(sampler_id, seq_id=7, max_tokens=51)
+    assert status == 422
+    assert "another payload" in content["detail"]
+    assert wire.result(first[1]["request_id"])
+    assert wire.sample(sampler_id, seq_id=7, max_tokens=51)[0] == 422
+    assert wire.sample(sampler_id, seq_id=7, max_tokens=50) == first
+
+
+@pytest.mark.parametrize("says_how_much", [True, False])
+def test_a_strangers_large_body_is_not_read(server: Any, says_how_much: bool) -> None:
+    """The answer comes while nearly all is still to be sent."""
+    address = server.url.removeprefix("http://").split(":")
+    for key in ("", "X-API-Key: tml-nobody\r\n"):
+        with socket.create_connection((address[0], int(address[1])), timeout=20) as line:
+            size = "content-length: 200000000" if says_how_much else "transfer-encoding: chunked"
+            line.sendall(f"POST /api/v1/asample HTTP/1.1\r\nhost: x\r\n{key}{size}\r\n\r\n".encode())
+            answer = b"".join(iter(lambda: line.recv(4096), b""))  # Up to the end: the connection is closed.
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert b"key" in answer
+
+
+def test_with_a_key_a_large_body_is_read(server: Any) -> None:
+    with server.http() as http:
+        assert http.post("/asample", json={"filling": "x" * 100_000}).status_code == 422
+        assert http.post("/asample", content=iter([b"{", b"}"])).status_code == 422
+
+
 def test_calls_run_in_order_however_they_arrive(server: Any) -> None:
     """P14: three models' calls in random orders, chunks too; each ends as in its serial run."""
     wire = Wire(server)
@@ -274,7 +307,7 @@ def test_calls_run_in_order_however_they_arrive(server: Any) -> None:
             else wire.optim_step(model_id, seq_id)
         )
         assert sent[0] == 200, sent
-        return sent[1]  # type: ignore[no-any-return]
+        return sent[1]
 
     for seq_id in range(1, 6):
         wire.result(send(serial, seq_id)["request_id"])
@@ -309,11 +342,11 @@ def test_every_loss_differs(server: Any) -> None:
     advantages = [1.0, -0.5, 2.0]
     inputs = {"logprobs": (known - np.log([1.1, 3.0, 6.0])).tolist(), "advantages": advantages, "weights": advantages}
     targets = {"target_tokens": probe.loss_fn_inputs["target_tokens"]}
-    datum = types.Datum(model_input=probe.model_input, loss_fn_inputs=targets | inputs)
+    off_policy = types.Datum(model_input=probe.model_input, loss_fn_inputs=targets | inputs)
     configs: dict[str, dict[str, Any]] = {"stable_reinforce": {"kl_coeff": 0.5}}
     for name in ("cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo", "stable_reinforce"):
         model_id = wire.model()
-        status, made = wire.forward_backward(model_id, 1, datum, loss_fn=name, config=configs.get(name))
+        status, made = wire.forward_backward(model_id, 1, off_policy, loss_fn=name, config=configs.get(name))
         assert status == 200, made
         assert "loss:sum" in metrics(wire.result(made["request_id"]))
         norms[name] = round(wire.result(wire.optim_step(model_id, 2)[1]["request_id"])["metrics"]["grad_norm"], 5)

@@ -4,30 +4,38 @@ A run killed here and there must end with the very loss of an undisturbed one: n
 """
 
 import contextlib
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tinker
 from tinker import types
 
-from tests.server.e2e.data import ADAM, PROMPT, loss, sampled, supervised, training_client
+from tests.server.e2e.data import ADAM, PROMPT, datum, loss, sampled, supervised, training_client
 from tests.server.e2e.wire import Wire
 from tests.server.server_process import ALIAS, ServerProcess, running_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 STEPS = 3
+HOOK = Path(__file__).parents[1] / "crash" / "hook"
+KILL_AT = "kill-at"
 
 
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server of these tests alone, which each leaves running."""
-    with running_server(tmp_path_factory.mktemp("breakable")) as server:
-        yield server
-        server.close_clients()
+    """A server of these tests alone, which each leaves running. What is written to KILL_AT kills it or a worker."""
+    folder = tmp_path_factory.mktemp("breakable")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HOOK), prepend=os.pathsep)
+        patch.setenv("PLAIT_TEST_KILL_AT", str(folder / KILL_AT))
+        with running_server(folder) as server:
+            yield server
+            server.close_clients()
 
 
 def train(client: tinker.TrainingClient, before_step: Callable[[int], Any] = lambda step: None) -> float:
@@ -89,6 +97,23 @@ def test_the_training_worker_is_killed(breakable: ServerProcess, undisturbed: fl
         assert train(client, kill) == undisturbed
 
 
+@pytest.mark.parametrize("rename", ["/steps/.tmp-000002", "/steps/.tmp-removed-000000", "/weights/.tmp-kept"])
+def test_the_training_worker_dies_at_a_rename(breakable: ServerProcess, undisturbed: float, rename: str) -> None:
+    """Before a step is recorded, after it was and before its answer, and within a save. (All points: test_crash_points.)"""
+    client = training_client(breakable.client_for())
+    order = breakable.folder / KILL_AT
+
+    def arm(step: int) -> None:
+        if step == 0:
+            order.write_text(rename)
+
+    assert train(client, arm) == undisturbed
+    path = client.save_state("kept").result(timeout=60).path
+    assert not order.exists()
+    again = breakable.client_for().create_training_client_from_state_with_optimizer(path).result()
+    assert loss(again) == undisturbed
+
+
 def test_the_rollout_worker_is_killed_while_it_samples(breakable: ServerProcess) -> None:
     """The samples go on where they were, and are those of an undisturbed engine."""
     training_client(breakable.client_for())  # So that the workers can be told apart.
@@ -139,7 +164,7 @@ def test_a_restarted_server_answers_what_it_answered_before(breakable: ServerPro
 
 
 def test_a_batch_that_lacked_a_call_lacks_it_after_a_restart(breakable: ServerProcess) -> None:
-    bad = types.Datum(model_input=types.ModelInput.from_ints([5]), loss_fn_inputs={"target_tokens": [999], "weights": [1.0]})
+    bad = datum([5], target_tokens=[999], weights=[1.0])
     wire = Wire(breakable)
     model_id, clean = wire.model(), wire.model()
     assert wire.forward_backward(model_id, 1)[0] == 200

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.core.result import Ok
 
 from tests.server.e2e.wire import Wire
 from tests.server.server_process import ALIAS, ServerProcess
@@ -49,7 +50,9 @@ def test_nothing_is_answered_5xx(own_server: Any) -> None:
         wire = Wire(server)
         known, problems, tried = known_ids(wire), [], 0
         schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
-        for operation in sorted((found.ok() for found in schema.get_all_operations()), key=_ends_something):
+        for operation in sorted(
+            (found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)), key=_ends_something
+        ):
             if (operation.method.upper(), operation.path) in SKIPPED:
                 continue
             tried += 1

@@ -109,7 +109,7 @@ def test_weights_are_copied(server: Any) -> None:
 
 def test_many_futures_of_one_client_resolve_in_any_order(server: Any) -> None:
     client = training_client(server.client_for())
-    futures = []
+    futures: list[Any] = []
     for number in range(5):
         futures.append(client.forward_backward([supervised(start=number)], "cross_entropy"))
         futures.append(client.optim_step(types.AdamParams(learning_rate=1e-3)))

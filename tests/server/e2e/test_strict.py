@@ -10,7 +10,7 @@ from tinker import types
 from tests.server.e2e.data import ADAM, PROMPT, reinforced, sampled, supervised, training_client, with_spans
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-STRICT = {"user_metadata": {"policy": "strict"}}
+STRICT: dict[str, Any] = {"user_metadata": {"policy": "strict"}}
 IDS = PROMPT.to_ints()
 
 
@@ -25,7 +25,7 @@ def on_policy(client: tinker.TrainingClient, num: int = 2) -> list[types.Datum]:
 
 def refused(client: tinker.TrainingClient, data: list[types.Datum], words: str) -> None:
     with pytest.raises(tinker.UnprocessableEntityError, match=words):
-        client.forward_backward(data, "importance_sampling").result(timeout=20)
+        client.forward_backward(data, "importance_sampling").result(timeout=60)
 
 
 def test_a_batch_of_the_latest_version_trains(server: Any) -> None:
@@ -43,6 +43,19 @@ def test_a_stale_batch_is_refused(server: Any) -> None:
     client.optim_step(ADAM)
     refused(client, old, "version")
     assert client.forward_backward(on_policy(client), "importance_sampling") is not None
+
+
+def test_what_was_sampled_trains_after_a_kill_and_a_restart(own_server: Any) -> None:
+    with own_server() as server:
+        client = strict_client(server)
+        old = on_policy(client)
+        client.forward_backward(old, "importance_sampling").result(timeout=120)
+        client.optim_step(ADAM).result(timeout=120)
+        latest = on_policy(client)
+        server.restart()
+        refused(client, old, "version")
+        output = client.forward_backward(latest, "importance_sampling").result(timeout=120)
+        assert (output.metrics["staleness:max"], output.metrics["num_uncertified_tokens:sum"]) == (0, 0)
 
 
 def test_a_batch_of_two_versions_is_refused(server: Any) -> None:
@@ -86,10 +99,10 @@ def test_a_refused_batch_fails_its_step_and_nothing_else(server: Any) -> None:
     client.optim_step(ADAM).result()
     stale, optim = client.forward_backward(old, "importance_sampling"), client.optim_step(ADAM)
     with pytest.raises(tinker.UnprocessableEntityError):
-        stale.result(timeout=20)
+        stale.result(timeout=60)
     with pytest.raises(tinker.RequestFailedError, match="optim_step"):
-        optim.result(timeout=20)
-    client.forward_backward(on_policy(client), "importance_sampling").result(timeout=20)
+        optim.result(timeout=60)
+    client.forward_backward(on_policy(client), "importance_sampling").result(timeout=60)
     assert client.optim_step(ADAM).result(timeout=20).metrics["grad_norm"] > 0  # type: ignore[index]
 
 
@@ -115,4 +128,4 @@ def test_a_forged_span_is_refused_in_recorded_mode_too(server: Any) -> None:
     sequence = sampled(sampler)[0]
     longer = with_spans(supervised(len(IDS) + len(sequence.tokens) - 1), len(IDS), sequence.sequence_id or "", len(sequence.tokens))
     with pytest.raises(tinker.TinkerError, match="token"):
-        client.forward_backward([longer], "cross_entropy").result(timeout=20)
+        client.forward_backward([longer], "cross_entropy").result(timeout=60)

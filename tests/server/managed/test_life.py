@@ -84,7 +84,8 @@ def test_report_and_adapter_are_taken_away(managed: ManagedServer) -> None:
     assert any((tensor != 0).any() for name, tensor in load(files[ADAPTER_FILE]).items() if "lora_B" in name)
     zipped = ann.http.get(f"/v1/tasks/{run}/adapter", params={"task": "a", "format": "zip", "step": 5}).content
     assert zipfile.ZipFile(io.BytesIO(zipped)).read(ADAPTER_FILE) == files[ADAPTER_FILE]
-    for query in ({"task": "a", "step": 99}, {"task": "c"}):
+    queries: tuple[dict[str, str | int], ...] = ({"task": "a", "step": 99}, {"task": "c"})
+    for query in queries:
         assert ann.http.get(f"/v1/tasks/{run}/adapter", params=query).status_code == 404
 
 

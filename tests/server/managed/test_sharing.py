@@ -45,7 +45,7 @@ def test_two_tenants_and_an_sdk_client_train_what_each_would_alone(managed: Mana
 
 def _train_with_the_sdk(managed: ManagedServer, stop: threading.Event) -> list[float]:
     training = training_client(managed.process.client_for(managed.process.tenant().key))
-    losses = []
+    losses: list[float] = []
     try:
         while not stop.is_set() or len(losses) < 2:
             losses.append(training.forward_backward([supervised()], "cross_entropy").result().metrics["loss:sum"])

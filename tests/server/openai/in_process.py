@@ -92,7 +92,7 @@ class Connection:
             "path": path, "raw_path": path.encode(), "root_path": "", "scheme": "http", "query_string": b"",
             "headers": [(b"content-type", b"application/json")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
         }  # fmt: skip
-        self.task = asyncio.create_task(endpoint.app(scope, self._receive, self._send))  # type: ignore[arg-type]
+        self.task = asyncio.create_task(endpoint.app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
         body, self._body = self._body, None

@@ -8,6 +8,7 @@ import pytest
 import tinker
 
 from plait.models.tiny import SPECIAL_TOKENS
+from tests.server.e2e.data import datum
 from tests.server.openai.clients import MESSAGES, client_of
 from tests.server.server_process import ALIAS, ServerProcess
 
@@ -27,12 +28,9 @@ def model(server: ServerProcess) -> str:
 def checkpoints(_session_server: ServerProcess) -> dict[str, str]:
     """tinker:// paths by kind, of a model that differs from the base."""
     training = _session_server.client_for().create_lora_training_client(ALIAS, rank=4, seed=1).result()
-    datum = tinker.Datum(
-        model_input=tinker.ModelInput.from_ints([5, 6, 7, 8]),
-        loss_fn_inputs={"target_tokens": [6, 7, 8, 9], "weights": [1.0] * 4},
-    )  # fmt: skip
+    data = [datum([5, 6, 7, 8], target_tokens=[6, 7, 8, 9], weights=[1.0] * 4)]
     for _ in range(3):
-        training.forward_backward([datum], "cross_entropy").result()
+        training.forward_backward(data, "cross_entropy").result()
         training.optim_step(tinker.AdamParams(learning_rate=1e-2)).result()
     sampler = training.save_weights_for_sampler("openai").result().path
     state = training.save_state("openai").result().path

@@ -1,12 +1,10 @@
 """What the top of the report says: the run in one line, each task's gain, the run's key figures."""
 
-import time
-
 import msgspec
 
 from plait.observe.report.history import RunHistory
 from plait.observe.snapshot import RunSnapshot, TaskSnapshot
-from plait.observe.text import duration, last_line, model_name, one_line
+from plait.observe.text import duration, last_line, local_time, model_name, one_line
 
 MAX_CAUSE_CHARACTERS = 200
 
@@ -78,7 +76,7 @@ def subtitle(history: RunHistory, run: RunSnapshot) -> list[str]:
         duration(run.active_s),
     ]
     if history.start is not None:
-        parts.append(time.strftime("%d %B %Y, %H:%M %Z", time.localtime(history.start.time_s)).lstrip("0"))
+        parts.append(local_time(history.start.time_s, "%d %B %Y, %H:%M %Z").lstrip("0"))
     if run.num_starts > 1:
         parts.append(f"resumed {_times(run.num_starts - 1)}")
     return [part for part in parts if part]

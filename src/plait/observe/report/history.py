@@ -31,7 +31,10 @@ class TaskHistory:
 
 
 class RunHistory:
-    """Of events with one key the last one counts. Tasks and workers are in the order in which they were first named."""
+    """Of events with one key the last one counts. Tasks and workers are in the order in which they were first named.
+
+    A log may lack its beginning, or be put together of several: whatever an event names is there.
+    """
 
     def __init__(self, events: Iterable[e.AnyEvent]) -> None:
         self.summary = RunSummary()
@@ -39,6 +42,8 @@ class RunHistory:
         self.sessions: list[Session] = []
         self.tasks: dict[str, TaskHistory] = {}
         self.workers: dict[str, list[e.WorkerSpan]] = {}
+        self.announced: set[str] = set()
+        """Tasks that a start of the run named."""
         for event in events:
             self._take(event)
             self.summary.apply(event)
@@ -48,10 +53,13 @@ class RunHistory:
         match event:
             case e.RunStarted():
                 self.start = self.start or event
+                self.announced.update(event.tasks)
                 for task in event.tasks:
                     self._task(task)
                 for worker in event.workers:
                     self.workers.setdefault(worker, [])
+            case e.TaskStateChanged():
+                self._task(event.task)
             case e.StepCommitted():
                 self._task(event.task).steps[event.phase, event.step] = event
             case e.EvaluationDone():

@@ -1,4 +1,4 @@
-"""Warnings and errors, equal ones counted together."""
+"""Warnings and errors, equal ones counted together; and what the log lacks."""
 
 from collections import Counter
 
@@ -32,7 +32,16 @@ def find_problems(history: RunHistory, run: RunSnapshot) -> list[Problem]:
     )
     warnings = [Problem("warning", note.task, _short(note.message), note.count) for note in run.notes if note.level == "warning"]
     counted = [Problem(*key, count) for key, count in errors.most_common()]
-    return [*failed, *counted, *sorted(warnings, key=lambda problem: -problem.count)][:MAX_PROBLEMS]
+    return [*_gaps(history), *failed, *counted, *sorted(warnings, key=lambda problem: -problem.count)][:MAX_PROBLEMS]
+
+
+def _gaps(history: RunHistory) -> list[Problem]:
+    """The page shows what there is; what it cannot know is said."""
+    if history.start is None:
+        missing = "the log has no start of the run, so its model, its time and the workers' idle times are not known"
+        return [Problem("incomplete", "", missing, 1)] if history.tasks or history.workers else []
+    message = "no start of the run in the log names this task, so its planned steps are not known"
+    return [Problem("incomplete", name, message, 1) for name in history.tasks if name not in history.announced]
 
 
 def _short(message: str) -> str:

@@ -7,7 +7,8 @@ from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from plait.server.database.rows import add, find, of_tenant, page, pieces
-from plait.server.database.tables import Checkpoint, CheckpointKind, ClientSession, Model, Upload
+from plait.server.database.samplers import snapshot_bytes
+from plait.server.database.tables import Checkpoint, CheckpointKind, ClientSession, ManagedRun, Model, Upload
 
 
 class StoredByProject(NamedTuple):
@@ -19,6 +20,10 @@ class StoredByProject(NamedTuple):
 def add_checkpoint(session: Session, checkpoint: Checkpoint) -> Checkpoint:
     """AlreadyThere if the path is taken."""
     return add(session, checkpoint)
+
+
+def all_folders(session: Session) -> set[str]:
+    return set(session.scalars(select(Checkpoint.folder)))
 
 
 def replace_checkpoint(session: Session, checkpoint: Checkpoint) -> Checkpoint | None:
@@ -95,10 +100,10 @@ def next_expiry_s(session: Session) -> float | None:
 
 
 def stored_bytes(session: Session, tenant_id: str) -> int:
-    """Checkpoints, expired ones that are not deleted yet too, and uploads."""
-    tables = (Checkpoint, Upload)
+    """Checkpoints, expired ones that are not deleted yet too, unnamed samplers, uploads, and managed runs as last measured."""
+    tables = (Checkpoint, Upload, ManagedRun)
     sums = [session.scalar(select(func.sum(table.size_bytes)).where(table.tenant_id == tenant_id)) for table in tables]
-    return int(sum(size or 0 for size in sums))
+    return int(sum(size or 0 for size in sums)) + snapshot_bytes(session, tenant_id)
 
 
 def stored_by_project(session: Session, tenant_id: str) -> list[StoredByProject]:

@@ -1,6 +1,6 @@
 """Managed runs, and the data that tenants upload for them."""
 
-from sqlalchemy import select
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from plait.server.database.rows import add, find, of_tenant, page
@@ -34,6 +34,15 @@ def unfinished_runs(session: Session) -> list[ManagedRun]:
     """For a restart, oldest first."""
     statement = select(ManagedRun).where(ManagedRun.ended_s.is_(None))
     return list(session.scalars(statement.order_by(ManagedRun.created_s, ManagedRun.run_id)))
+
+
+def runs_since(session: Session, since_s: float) -> list[ManagedRun]:
+    """Those that have not ended before."""
+    return list(session.scalars(select(ManagedRun).where(or_(ManagedRun.ended_s.is_(None), ManagedRun.ended_s >= since_s))))
+
+
+def set_run_size(session: Session, run_id: str, size_bytes: int) -> None:
+    session.execute(update(ManagedRun).where(ManagedRun.run_id == run_id).values(size_bytes=size_bytes))
 
 
 def add_upload(session: Session, upload: Upload) -> Upload:

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from plait.server.database.rows import add, find, of_tenant, page
 from plait.server.database.tables import Sampler
+
+_IS_SNAPSHOT = (Sampler.model_path.is_(None), Sampler.folder != "")
 
 
 def add_sampler(session: Session, sampler: Sampler) -> Sampler:
@@ -30,8 +32,31 @@ def list_samplers(session: Session, tenant_id: str | None, limit: int, offset: i
 
 def delete_snapshots(session: Session, session_ids: Sequence[str]) -> list[str]:
     """Forget the unnamed samplers of adapters in these sessions; their folders."""
-    is_one = (Sampler.session_id.in_(session_ids), Sampler.model_path.is_(None), Sampler.folder != "")
+    is_one = (Sampler.session_id.in_(session_ids), *_IS_SNAPSHOT)
     return list(session.scalars(delete(Sampler).where(*is_one).returning(Sampler.folder)))
+
+
+def old_snapshots(session: Session, num_kept: int) -> list[str]:
+    """The unnamed samplers of adapters, but for the `num_kept` latest of each model."""
+    age = func.row_number().over(partition_by=Sampler.policy_task, order_by=(Sampler.created_s.desc(), Sampler.sampler_id.desc()))
+    ranked = select(Sampler.sampler_id, age.label("age")).where(*_IS_SNAPSHOT).subquery()
+    return list(session.scalars(select(ranked.c.sampler_id).where(ranked.c.age > num_kept)))
+
+
+def delete_samplers(session: Session, sampler_ids: Sequence[str]) -> list[str]:
+    """Their folders."""
+    return list(session.scalars(delete(Sampler).where(Sampler.sampler_id.in_(sampler_ids)).returning(Sampler.folder)))
+
+
+def snapshot_bytes(session: Session, tenant_id: str) -> int:
+    """What unnamed samplers take; those of one version share their bytes."""
+    sizes = (
+        select(func.max(Sampler.size_bytes).label("size_bytes"))
+        .where(Sampler.tenant_id == tenant_id)
+        .group_by(Sampler.policy_task, Sampler.policy_version)
+        .subquery()
+    )
+    return int(session.scalar(select(func.sum(sizes.c.size_bytes))) or 0)
 
 
 def folders_in_use(session: Session) -> set[str]:

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, MappedAsDataclass, mapped_column
 
 Json = dict[str, Any]
+IS_PENDING = text("state = 'pending'")
 JSON_COLUMN = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 Role = Literal["admin", "member"]
@@ -119,13 +120,7 @@ class Call(Base):
     version: Mapped[int | None] = mapped_column(default=None)
     """Of the model after the call."""
     __table_args__ = (
-        Index(
-            "ix_calls_pending",
-            "model_id",
-            "seq_id",
-            sqlite_where=text("state = 'pending'"),
-            postgresql_where=text("state = 'pending'"),
-        ),
+        Index("ix_calls_pending", "model_id", "seq_id", sqlite_where=IS_PENDING, postgresql_where=IS_PENDING),
         Index("ix_calls_ended", "ended_s"),
     )
 
@@ -145,6 +140,22 @@ class Sampler(Base):
     policy_version: Mapped[int] = mapped_column(default=0)
     folder: Mapped[str] = mapped_column(default="")
     digest: Mapped[str] = mapped_column(default="")
+    size_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Of the folder of a snapshot without a name; 0: the folder is a checkpoint's, or there is none."""
+
+
+class StoredSequence(Base):
+    """Sampled from a strict model. `tokens` are as `operations.provenance.pack_tokens` gives them."""
+
+    __tablename__ = "sampled_sequences"
+    sequence_id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.tenant_id"))
+    session_id: Mapped[str]
+    model_id: Mapped[str]
+    version: Mapped[int]
+    num_prompt_tokens: Mapped[int]
+    tokens: Mapped[bytes] = mapped_column(repr=False)
+    sampled_s: Mapped[float] = mapped_column(index=True)
 
 
 class Checkpoint(Base):
@@ -220,6 +231,8 @@ class ManagedRun(Base):
     folder: Mapped[str]
     created_s: Mapped[float]
     ended_s: Mapped[float | None] = mapped_column(default=None)
+    size_bytes: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Of the folder, when it was looked at last."""
     __table_args__ = (Index("ix_managed_runs_of_tenant", "tenant_id", "created_s"),)
 
 

@@ -62,6 +62,15 @@ async def list_tenants(query: Annotated[Page, Query()], service: ServiceOf, admi
     )  # fmt: skip
 
 
+@router.get("/tenants/{tenant_id}")
+async def show_tenant(tenant_id: str, service: ServiceOf, admin: AdminOf) -> TenantResponse:
+    row = await service.database.run(tenants.get_tenant, tenant_id)
+    if row is None:
+        raise NotFound("tenant", tenant_id)
+    stored = await service.administration.stored_bytes([tenant_id])
+    return _tenant(service, row, stored[tenant_id])
+
+
 @router.patch("/tenants/{tenant_id}")
 async def change_tenant(tenant_id: str, body: ChangeTenantRequest, service: ServiceOf, admin: AdminOf) -> TenantResponse:
     """Weight and quotas; holds at once."""

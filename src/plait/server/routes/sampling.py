@@ -1,6 +1,8 @@
 """Samplers and samples."""
 
-from fastapi import APIRouter
+import hashlib
+
+from fastapi import APIRouter, Request
 
 from plait.server.logs import note
 from plait.server.routes.dependencies import PrincipalOf, ServiceOf
@@ -30,9 +32,10 @@ async def get_sampler(sampler_id: str, service: ServiceOf, principal: PrincipalO
 
 
 @router.post("/asample")
-async def asample(body: SampleRequest, service: ServiceOf, principal: PrincipalOf) -> FutureResponse:
+async def asample(body: SampleRequest, request: Request, service: ServiceOf, principal: PrincipalOf) -> FutureResponse:
     note(sampler_id=body.sampling_session_id)
     sampler = await service.samplers.get(body.sampling_session_id, principal.tenant_id)
-    call = SampleCall.check(body, sampler, service.limits)
+    digest = hashlib.sha256(await request.body()).hexdigest()
+    call = SampleCall.check(body, sampler, service.limits, digest)
     service.sampling.submit(call)
     return FutureResponse(request_id=call.request_id, sample_sequence_ids=call.sequence_ids)

@@ -1,0 +1,65 @@
+"""The engine of a worker as its settings ask for it: with tiers of cache below its own, and with drafts from siblings."""
+
+import time
+from collections.abc import Mapping
+
+from plait.cluster.messages import Configure
+from plait.drafting.local_drafter import LocalDrafter
+from plait.drafting.planner import DraftPlanner
+from plait.engine.adapters import AdapterStore
+from plait.engine.engine import Engine
+from plait.engine.group_drafter import GroupDrafter
+from plait.engine.kv_manager import BLOCK_TOKENS
+from plait.engine.sampler import Sampler
+from plait.engine.speculation import Speculation
+from plait.engine.step_times import measure_step_times
+from plait.engine.stops import Decode
+from plait.models.decoder import Decoder
+from plait.observe import engine_counters as counters
+
+MAX_PROFILED_ROWS = 16
+"""Steps of more rows are learnt as they come; measuring them all would take long at the start."""
+
+
+class RoleEngine:
+    """`drafter` is None without drafting."""
+
+    def __init__(
+        self, settings: Configure, decoder: Decoder, adapters: AdapterStore, base_digest: str, batch_invariant: bool, decode: Decode
+    ) -> None:
+        sampler = Sampler(use_gumbel=not batch_invariant)
+        self.drafter = make_drafter(settings, decoder, sampler) if settings.drafting == "auto" else None
+        self.speculation = Speculation(self.drafter, time.perf_counter) if self.drafter is not None else None
+        self.engine = Engine(
+            decoder, adapters, base_digest, max_rows=settings.max_rows, slot_tokens=settings.slot_tokens,
+            pool_tokens=settings.pool_tokens, max_context_tokens=settings.max_context_tokens, sampler=sampler, decode=decode,
+            speculation=self.speculation,
+        )  # fmt: skip
+        if settings.tiers is not None:
+            self.engine.kv.attach(settings.tiers.open(self.engine.kv.codec.payload_bytes, BLOCK_TOKENS))
+
+    def counters(self) -> Mapping[str, float]:
+        """By the names of `observe.engine_counters`."""
+        kv, told = self.engine.kv.counters, self.speculation
+        counts: dict[str, float] = {
+            "host_evicted_blocks": kv.host.evictions, "host_used_bytes": kv.host.used_bytes, "disk_used_bytes": kv.cold.used_bytes,
+            "corrupt_blocks": kv.host.corrupt + kv.cold.corrupt, "moved_tokens": kv.moved_tokens,
+        } if self.engine.kv.lower is not None else {}  # fmt: skip
+        if self.engine.kv.lower is not None:
+            counts |= {counters.HIT_TOKENS["host"]: kv.host.hit_tokens, counters.HIT_TOKENS["disk"]: kv.cold.hit_tokens}
+        if told is not None:
+            counts |= {
+                counters.DRAFTED_TOKENS: told.num_proposed, counters.ACCEPTED_TOKENS: told.num_accepted,
+                counters.DRAFTS: told.num_verified_rows,
+            }  # fmt: skip
+        return counts
+
+    def close(self) -> None:
+        if self.engine.kv.lower is not None:
+            self.engine.kv.lower.close()
+
+
+def make_drafter(settings: Configure, decoder: Decoder, sampler: Sampler) -> GroupDrafter:
+    """Its idea of what steps take is measured here, and corrected by every step."""
+    profile = measure_step_times(decoder, time.perf_counter, min(settings.max_rows, MAX_PROFILED_ROWS), sampler)
+    return GroupDrafter(LocalDrafter(), DraftPlanner(profile))

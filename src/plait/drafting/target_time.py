@@ -1,0 +1,85 @@
+"""T(rows, tokens): how long the model takes for a step, from a profile made at start and corrected by the steps that run.
+
+- The profile is a full grid of (rows, tokens per row) -> seconds; between its points it is linear, beyond its last ones it goes on
+  with the last slope. Points that fall with more work are noise and are raised to the one before.
+- Two corrections, both exponential averages of observed over predicted: a *level* for everything, which follows the load of the
+  machine, and a *shape* for each number of tokens per row, relative to one token per row, whose shape is 1. A step with drafts
+  moves the level more than the shape, so that a machine that slows down does not make drafts look dear.
+- A step with drafts never takes less time than one without.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+LEVEL_STEP = 0.1
+SHAPE_STEP = 0.05
+MAX_JUMP = 2.0
+"""An observation counts as at most this many times more or less than expected: a stalled step is not a slower model."""
+
+
+def interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    """Piecewise linear through rising `xs`; constant before the first, the last slope (or proportional) after the last."""
+    if x <= xs[0]:
+        return ys[0]
+    if len(xs) == 1:
+        return ys[0] * x / xs[0]
+    right = min(bisect_left(xs, x), len(xs) - 1)
+    share = (x - xs[right - 1]) / (xs[right] - xs[right - 1])
+    return ys[right - 1] + share * (ys[right] - ys[right - 1])
+
+
+class TargetTime:
+    """Seconds of a step, by the number of rows and of tokens in all of them."""
+
+    def __init__(self, profile: Mapping[tuple[int, int], float]) -> None:
+        self._rows = sorted({rows for rows, _ in profile})
+        self._widths = sorted({width for _, width in profile})
+        if not profile or self._widths[0] != 1 or len(profile) != len(self._rows) * len(self._widths) or min(profile.values()) <= 0:
+            raise ValueError(
+                f"profile covers rows {self._rows} and tokens per row {self._widths} with {len(profile)} times. "
+                "Give a positive time for every pair, with one token per row among them."
+            )
+        by_rows = [list(accumulate((profile[rows, width] for width in self._widths), max)) for rows in self._rows]
+        self._table = list(accumulate(by_rows, lambda before, here: [max(pair) for pair in zip(before, here, strict=True)]))
+        self.level = 1.0
+        self._shape = [1.0] * len(self._widths)
+        self._curves: dict[int, list[tuple[float, int, float]]] = {}
+        """Rows -> for each number of extra tokens: profiled seconds, and between which widths it lies and where."""
+
+    def seconds(self, num_rows: int, num_tokens: int) -> float:
+        """Return the expected time of a step of `num_tokens` tokens in `num_rows` rows; 0 without rows."""
+        if not num_rows:
+            return 0.0
+        width = max(num_tokens / num_rows, 1.0)
+        shape = interpolate(self._widths, self._shape, min(width, self._widths[-1]))
+        return self.level * max(self._profiled(num_rows, width) * shape, self._profiled(num_rows, 1.0))
+
+    def curve(self, num_rows: int, num_extra: int) -> list[float]:
+        """Return the expected times with 0 to `num_extra` tokens more than one a row, as `seconds` but never falling."""
+        points = self._curves.setdefault(num_rows, [])
+        points += [self._point(num_rows, num_rows + extra) for extra in range(len(points), num_extra + 1)]
+        shape, level, least, found = self._shape, self.level, points[0][0], []
+        for profiled, left, share in points[: num_extra + 1]:
+            here = shape[left]
+            least = max(least, profiled * (here + share * (shape[left + 1] - here) if share else here))
+            found.append(level * least)
+        return found
+
+    def observe(self, num_rows: int, num_tokens: int, seconds: float) -> None:
+        """Take the measured time of a step."""
+        ratio = seconds / self.seconds(num_rows, num_tokens)
+        error = min(max(ratio, 1 / MAX_JUMP), MAX_JUMP) - 1
+        self.level *= 1 + LEVEL_STEP * error
+        width = num_tokens / num_rows
+        if width > 1:
+            nearest = min(range(1, len(self._widths)), key=lambda i: abs(self._widths[i] - width), default=0)
+            self._shape[nearest] *= 1 + (SHAPE_STEP * error if nearest else 0)
+
+    def _point(self, num_rows: int, num_tokens: int) -> tuple[float, int, float]:
+        width, last = num_tokens / num_rows, len(self._widths) - 1
+        place = interpolate(self._widths, range(last + 1), min(width, self._widths[-1]))
+        return self._profiled(num_rows, width), int(place), place - int(place)
+
+    def _profiled(self, num_rows: int, width: float) -> float:
+        return interpolate(self._rows, [interpolate(self._widths, times, width) for times in self._table], num_rows)

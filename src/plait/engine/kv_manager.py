@@ -1,0 +1,129 @@
+"""What the engine asks of the cache: fill a row's slot with what is stored of its context, store a slot, free what is stored.
+
+- What is loaded are the bits that were stored, for this very policy and these very tokens; what is not found is computed again.
+- Without lower tiers the device's pool is all there is. With them a row goes on wherever they reach, without computing its
+  context again.
+- A handle names a stored sequence: its last block and the number of tokens of its prompt. "" names nothing.
+"""
+
+import torch
+from torch import Tensor
+
+from plait.engine.cache import BlockStorage
+from plait.engine.kv_blocks import BlockCodec
+from plait.engine.row import Row
+from plait.kv.chain import Link, chain
+from plait.kv.counters import KvCounters, TierCounters
+from plait.kv.keys import Key
+from plait.kv.pool import BlockPool, Match
+from plait.kv.segment import Rank
+from plait.kv.tiers import LowerTiers
+from plait.types.model import ModelConfig
+
+BLOCK_TOKENS = 16
+"""Tokens in a block, in every tier."""
+
+
+class KvManager:
+    """A row's slot is [layers, 2, K, tokens, D]; its first `row.num_computed` tokens are the row's."""
+
+    def __init__(self, config: ModelConfig, pool_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.pool = BlockPool(max(1, pool_tokens // BLOCK_TOKENS), BLOCK_TOKENS)
+        self.storage = BlockStorage(config, self.pool.num_blocks, BLOCK_TOKENS, dtype, device)
+        self.codec = BlockCodec(config, BLOCK_TOKENS, dtype)
+        self.lower: LowerTiers | None = None
+        self._device_counters = TierCounters(capacity_bytes=self.pool.num_blocks * self.codec.payload_bytes)
+
+    def attach(self, lower: LowerTiers) -> None:
+        """Put tiers below the pool; their blocks must have this model's size."""
+        assert lower.host.payload_bytes == self.codec.payload_bytes, "tiers of another model"
+        self.lower = lower
+        lower.counters.device = self._device_counters
+
+    def expect(self, root: Key, tokens: tuple[int, ...]) -> None:
+        """A chunk with this context waits: what lies far away is fetched meanwhile."""
+        if self.lower is not None:
+            match = self.pool.lookup(root, tokens[:-1])
+            if match.num_tokens < len(tokens) - 1:
+                self.lower.expect(*self._rest(root, match, tokens[:-1]))
+
+    def load(self, row: Row, slot: Tensor) -> int:
+        """Copy what is stored of a row's context; the number of tokens. The last token is always left to compute."""
+        tokens = row.chunk.context_tokens[:-1]
+        match = self.pool.lookup(row.root, tokens)
+        self.storage.load(match.pieces, slot)
+        self._count(match, len(tokens))
+        row.stored_end = match.end if row.chunk.generated_tokens else None
+        if self.lower is None or match.num_tokens == len(tokens):
+            return match.num_tokens
+        return self._load_lower(self.lower, row, match, slot)
+
+    def _count(self, match: Match, num_tokens: int) -> None:
+        self._device_counters.hits += len(match.pieces)
+        self._device_counters.hit_tokens += match.num_tokens
+        self._device_counters.misses += match.num_tokens < num_tokens
+
+    def _load_lower(self, lower: LowerTiers, row: Row, match: Match, slot: Tensor) -> int:
+        """Go on where the pool ends; what is found goes into the pool too."""
+        num_tokens, tokens = match.num_tokens, row.chunk.context_tokens[:-1]
+        for record in lower.find(*self._rest(row.root, match, tokens)):
+            self.codec.unpack(record.link, record.payload, slot)
+            num_tokens = max(num_tokens, record.link.end)
+        if num_tokens > match.num_tokens:
+            end = self._store_in_pool(row.root, tokens[:num_tokens], slot)
+            row.stored_end = end if row.chunk.generated_tokens else None
+        return num_tokens
+
+    def _rest(self, root: Key, match: Match, tokens: tuple[int, ...]) -> tuple[Key, tuple[int, ...], int]:
+        """Last whole block that matches, all tokens, where that block ends."""
+        num_blocks = match.num_tokens // BLOCK_TOKENS
+        return match.keys[num_blocks - 1] if num_blocks else root, tokens, num_blocks * BLOCK_TOKENS
+
+    def _store_in_pool(self, root: Key, tokens: tuple[int, ...] | list[int], slot: Tensor) -> Key | None:
+        pieces, end = self.pool.store(root, tokens)
+        self.storage.save(pieces, slot)
+        self._device_counters.writes += len(pieces)
+        return end
+
+    def store(self, row: Row, slot: Tensor, rank: Rank = Rank.KEPT) -> str:
+        """Store what is computed of a row that goes on; its handle."""
+        end = self._store_in_pool(row.root, row.tokens[: row.num_computed], slot)
+        if self.lower is not None:
+            self.lower.store(self._links(row, row.num_computed), lambda link: self.codec.pack(link, slot), rank)
+        return f"{end.hex()}.{row.prompt_tokens}" if end else ""
+
+    def _links(self, row: Row, num_tokens: int) -> list[Link]:
+        return list(chain(row.root, row.tokens[:num_tokens], BLOCK_TOKENS))
+
+    def finish(self, row: Row, slot: Tensor, is_needed: bool) -> str:
+        """Store what a row that ends has computed if it will be needed; free what its earlier chunks stored if not."""
+        handle = self.store(row, slot, Rank.EXPECTED) if is_needed else ""
+        if row.stored_end is not None and row.stored_end.hex() != handle.partition(".")[0]:
+            self.pool.release(row.stored_end, row.prompt_tokens)
+        if self.lower is not None and row.chunk.generated_tokens:
+            needed = {link.key for link in self._links(row, row.num_computed)} if is_needed else set()
+            earlier = self._links(row, len(row.chunk.context_tokens) - 1)
+            self.lower.release([link for link in earlier if link.key not in needed], row.prompt_tokens)
+        return handle
+
+    def release(self, handle: str, keep_tokens: int = 0) -> None:
+        """Free a stored sequence beyond its first `keep_tokens` tokens, as far as nobody shares it; fine if it is gone."""
+        end, _, prompt_tokens = handle.partition(".")
+        self.pool.release(bytes.fromhex(end), keep_tokens)
+        if self.lower is not None and end:
+            self.lower.release(self.lower.path_to(bytes.fromhex(end)), max(keep_tokens, int(prompt_tokens)))
+
+    @property
+    def counters(self) -> KvCounters:
+        """As of now."""
+        counters = self.lower.counters if self.lower is not None else KvCounters(device=self._device_counters)
+        counters.device.evictions = self.pool.num_evicted
+        counters.device.used_bytes = self.pool.num_stored * self.codec.payload_bytes
+        if self.lower is not None:
+            self.lower.measure()
+        return counters
+
+    def check_idle(self) -> None:
+        """Raise AssertionError if something is held although nothing runs."""
+        assert self.pool.num_pinned == 0, "a block is still pinned"
+        self.pool.check_invariants()

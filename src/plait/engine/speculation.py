@@ -1,0 +1,153 @@
+"""What the engine asks of a drafter, and what it tells it.
+
+A draft is a guess of a row's next tokens. The engine draws the token at each position as it would without a draft and goes on past
+it only if the draft has the same one: a wrong draft costs time and changes nothing. The clock is passed in; times are in seconds.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from plait.engine.row import Row
+from plait.types.chunks import Chunk
+
+Clock = Callable[[], float]
+
+MAX_DRAFT_TOKENS = 8
+"""Longest draft that is verified; `models.invariance` tests spans of up to one token more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftWish:
+    """A row that is about to draw. A draft longer than `max_tokens` is cut."""
+
+    request_id: str
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One decode step of the rows `request_ids`: how many tokens were proposed for each and how many of them were drawn indeed.
+
+    `draft_s` is what asking for drafts took, `decode_s` the forward pass and the draw. `drawn_tokens` includes one of each row
+    that is no draft's, and what comes after a stop and is dropped.
+    """
+
+    request_ids: tuple[str, ...]
+    proposed_R: tuple[int, ...]
+    accepted_R: tuple[int, ...]
+    drawn_tokens: int
+    draft_s: float
+    decode_s: float
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.request_ids)
+
+    @property
+    def num_proposed(self) -> int:
+        return sum(self.proposed_R)
+
+    @property
+    def num_accepted(self) -> int:
+        return sum(self.accepted_R)
+
+
+class Drafter(Protocol):
+    """Is asked before each decode step; `engine.group_drafter` has one that drafts from siblings."""
+
+    def follow(self, group: str, prompt: tuple[int, ...]) -> None:
+        """A chunk of the group waits to start; empty: it is alone."""
+        ...
+
+    def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...]) -> None:
+        """A chunk starts; `generated` are the tokens of its generation's earlier chunks."""
+        ...
+
+    def draft(self, wishes: Sequence[DraftWish]) -> Sequence[Sequence[int]]:
+        """A draft for each of the rows that are about to draw; empty for none."""
+        ...
+
+    def drawn(self, request_id: str, tokens: Sequence[int]) -> None:
+        """A row has these new tokens."""
+        ...
+
+    def measured(self, report: StepReport) -> None:
+        """What the step was worth; comes after each `draft`."""
+        ...
+
+    def end(self, request_id: str) -> None:
+        """A chunk has ended, whatever its reason."""
+        ...
+
+
+class Speculation:
+    """A drafter and a clock, as the engine uses them, and what came of it."""
+
+    def __init__(self, drafter: Drafter, clock: Clock) -> None:
+        self.drafter, self.clock = drafter, clock
+        self.num_steps = 0
+        self.num_verify_steps = 0
+        self.num_rows = 0
+        """Rows of all steps together."""
+        self.num_verified_rows = 0
+        """How often a row had a draft to verify."""
+        self.num_proposed = 0
+        self.num_accepted = 0
+        self.num_drawn = 0
+        self._draft_s = 0.0
+
+    @property
+    def tokens_per_row_step(self) -> float:
+        """Mean number of tokens that a row draws in a step; 1 without drafting, 0 before the first step."""
+        return self.num_drawn / self.num_rows if self.num_rows else 0.0
+
+    def follow(self, chunk: Chunk) -> None:
+        """The chunk is queued."""
+        self.drafter.follow(chunk.group, prompt_of(chunk))
+
+    def start(self, row: Row) -> None:
+        chunk, prompt = row.chunk, prompt_of(row.chunk)
+        self.drafter.start(chunk.group, row.generation, prompt, chunk.context_tokens[len(prompt) :])
+
+    def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> list[tuple[int, ...]]:
+        """What to verify for each row, within what its chunk may still draw and its slot holds."""
+        before = self.clock()
+        wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens)) for row in rows]
+        drafts = self.drafter.draft(wishes)
+        known = [known_tokens(draft[: wish.max_tokens], vocab_size) for draft, wish in zip(drafts, wishes, strict=True)]
+        self._draft_s = self.clock() - before
+        return known
+
+    def measured(self, rows: Sequence[Row], proposed_R: Sequence[int], drawn_R: Sequence[int], decode_s: float) -> None:
+        """Count a step in which each row drew so many tokens, and tell the drafter."""
+        names, accepted_R = tuple(row.generation for row in rows), tuple(max(0, drawn - 1) for drawn in drawn_R)
+        report = StepReport(names, tuple(proposed_R), accepted_R, sum(drawn_R), self._draft_s, decode_s)
+        self.num_steps += 1
+        self.num_verify_steps += report.num_proposed > 0
+        self.num_rows += report.num_rows
+        self.num_verified_rows += sum(num > 0 for num in proposed_R)
+        self.num_proposed += report.num_proposed
+        self.num_accepted += report.num_accepted
+        self.num_drawn += report.drawn_tokens
+        self.drafter.measured(report)
+
+
+def prompt_of(chunk: Chunk) -> tuple[int, ...]:
+    """The context before the first token drawn for this generation."""
+    return chunk.context_tokens[: len(chunk.context_tokens) - chunk.generated_tokens]
+
+
+def most_draft_tokens(row: Row, slot_tokens: int) -> int:
+    """Draft tokens that make sense for a row: after each it draws one more. Pure."""
+    num_tokens = len(row.tokens)
+    may_draw = min(row.longest_tokens - num_tokens, row.chunk.sampling.max_new_tokens - row.rule.num_generated)
+    return max(0, min(MAX_DRAFT_TOKENS, may_draw - 1, slot_tokens - num_tokens)) if row.may_draft else 0
+
+
+def known_tokens(draft: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """A draft up to the first token that the model does not know: drafts come from elsewhere. Pure."""
+    for place, token in enumerate(draft):
+        if not 0 <= token < vocab_size:
+            return tuple(draft[:place])
+    return tuple(draft)

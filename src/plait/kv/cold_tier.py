@@ -1,0 +1,97 @@
+"""What lies behind the host tier: stores that are slow, may fail and may lose things. Writing happens on a thread of its own.
+
+No failure of a store reaches a request: it is counted, and the block is missing.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from plait.kv.background import Background
+from plait.kv.block_record import BlockRecord, decode, encode
+from plait.kv.block_store import BlockStore
+from plait.kv.counters import TierCounters
+from plait.kv.keys import Key
+
+T = TypeVar("T")
+
+MAX_PENDING = 64
+"""Most blocks that wait to be written: the engine makes them faster than a disk takes them, and they lie in memory meanwhile."""
+
+
+class ColdTier:
+    """Written blocks go to the first store; blocks are looked for in all, in order."""
+
+    def __init__(self, stores: Sequence[BlockStore], capacity_bytes: int = 0) -> None:
+        self._stores = tuple(stores)
+        self._writer = Background("kv-write")
+        self._lock = threading.Lock()
+        self._pending: dict[Key, BlockRecord] = {}
+        self.counters = TierCounters(capacity_bytes=capacity_bytes)
+
+    def get(self, key: Key) -> BlockRecord | None:
+        with self._lock:
+            pending = self._pending.get(key)
+        return pending or next((record for store in self._stores if (record := self._read(store, key))), None)
+
+    def _read(self, store: BlockStore, key: Key) -> BlockRecord | None:
+        data = self._try(partial(store.get, key))
+        if data is None:
+            return None
+        record = decode(key, data)
+        if record is None:
+            self.counters.corrupt += 1
+            self._try(partial(store.remove, key))
+        return record
+
+    def put_later(self, record: BlockRecord) -> None:
+        """Write a block when its turn comes; dropped if too many wait."""
+        with self._lock:
+            if len(self._pending) >= MAX_PENDING:
+                self.counters.failures += 1
+                return
+            self._pending[record.link.key] = record
+        self._writer.submit(self._write, record)
+
+    def _write(self, record: BlockRecord) -> None:
+        key = record.link.key
+        with self._lock:
+            is_wanted = self._pending.get(key) is record
+        if is_wanted:
+            self._try(partial(self._stores[0].put, key, encode(record)))
+        with self._lock:
+            self.counters.writes += is_wanted
+            if self._pending.get(key) is record:
+                del self._pending[key]
+
+    def remove_later(self, keys: Sequence[Key]) -> None:
+        with self._lock:
+            for key in keys:
+                self._pending.pop(key, None)
+        self._writer.submit(self._remove, tuple(keys))
+
+    def _remove(self, keys: Sequence[Key]) -> None:
+        for key in keys:
+            for store in self._stores:
+                self._try(partial(store.remove, key))
+
+    def _try(self, call: Callable[[], T]) -> T | None:
+        try:
+            return call()
+        except OSError:
+            self.counters.failures += 1
+            return None
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(store.used_bytes for store in self._stores)
+
+    def flush(self) -> None:
+        """Wait until what was to be written or removed until now is."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+        for store in self._stores:
+            store.close()

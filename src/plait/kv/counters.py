@@ -1,0 +1,37 @@
+"""What the tiers did, counted since the engine started."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class TierCounters:
+    """One tier, one engine. Blocks, unless the name says otherwise."""
+
+    hits: int = 0
+    hit_tokens: int = 0
+    misses: int = 0
+    """Searches that ended here: the next block was not found in this tier."""
+    writes: int = 0
+    evictions: int = 0
+    """Blocks given up for others although nobody had released them."""
+    released: int = 0
+    corrupt: int = 0
+    """Blocks whose bits had changed: taken for missing."""
+    failures: int = 0
+    """Transfers that could not be made (a full disk, a lost file, a queue that was full)."""
+    used_bytes: int = 0
+    capacity_bytes: int = 0
+
+
+@dataclass(slots=True)
+class KvCounters:
+    """All tiers of one engine. A move is a row that went on with blocks another engine had computed."""
+
+    device: TierCounters = field(default_factory=TierCounters)
+    host: TierCounters = field(default_factory=TierCounters)
+    cold: TierCounters = field(default_factory=TierCounters)
+    """Disk, and the store between nodes."""
+    moves: int = 0
+    moved_tokens: int = 0
+    prefetched: int = 0
+    """Blocks fetched from the cold tier before they were asked for."""

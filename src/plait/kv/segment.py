@@ -1,0 +1,183 @@
+"""Blocks in shared memory: written by one process, read by all of a machine, without locks and without an index.
+
+- A key has two sets of `WAYS` slots in which it may lie, and a block moves to its other set before one is given up: so nearly
+  all slots fill (bucketized cuckoo hashing, one move deep).
+- A slot is a header and a payload. The writer takes the key away, writes the payload, then the header, the key last.
+- A reader copies, looks whether the header is still the same, and checks the checksum: a block that is being replaced, was torn
+  by a kill, or has changed is a miss.
+- Anybody may mark a block as used, released or gone. Such a mark may hit a block that has just taken the slot: then that
+  one is given up earlier or later than it should be, and nothing worse.
+- What is given up for a new block: first empty slots, then released blocks, then the least recently used of the lowest rank.
+"""
+
+import mmap
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+
+from plait.kv.block_record import BlockRecord
+from plait.kv.chain import IDENTITY_BYTES, Link
+from plait.kv.keys import KEY_BYTES, Key
+
+WAYS = 8
+EXPECTED_MS = 15 * 60 * 1000
+"""A block of which nobody has heard for so long is no longer expected (whoever expected it may be gone)."""
+_STATE = struct.Struct("<IIQB7x")
+"""Generation, checksum, last use (ms), rank."""
+HEADER_BYTES = IDENTITY_BYTES + _STATE.size
+_USE = struct.Struct("<QB")
+_USE_OFFSET = IDENTITY_BYTES + 8
+PAGE_BYTES = 4096
+_NO_KEY = bytes(KEY_BYTES)
+
+
+class Rank(IntEnum):
+    EMPTY = 0
+    RELEASED = 1
+    """Free: found as long as nothing else needs the slot."""
+    KEPT = 2
+    """Of use to whoever has the same prompt."""
+    EXPECTED = 3
+    """A later chunk or turn is to go on from here."""
+
+
+class Segment:
+    """`payload_bytes` of every block are the same. Times are milliseconds of a clock all processes share."""
+
+    def __init__(self, memory: mmap.mmap, payload_bytes: int) -> None:
+        self._memory, self.payload_bytes = memory, payload_bytes
+        num_slots = max(0, len(memory) - PAGE_BYTES) // (HEADER_BYTES + payload_bytes)
+        self._ways = min(WAYS, num_slots)
+        self._num_sets = num_slots // self._ways if num_slots else 0
+        self.num_slots = self._num_sets * self._ways
+        self._payloads = -(-self.num_slots * HEADER_BYTES // PAGE_BYTES) * PAGE_BYTES
+        self._view = memoryview(memory)
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.num_slots * self.payload_bytes
+
+    @property
+    def used_bytes(self) -> int:
+        """Of blocks that are not released."""
+        headers = (self._header(slot) for slot in range(self.num_slots))
+        ranks = (_STATE.unpack_from(header, IDENTITY_BYTES)[3] for header in headers if not header.startswith(_NO_KEY))
+        return sum(rank > Rank.RELEASED for rank in ranks) * self.payload_bytes
+
+    def close(self) -> None:
+        self._view.release()
+        self._memory.close()
+
+    # ---- reading
+
+    def find(self, key: Key) -> int | None:
+        """The slot that holds a key, as of now."""
+        set_bytes = self._ways * HEADER_BYTES
+        for number in self._sets(key):
+            start = place = number * set_bytes
+            while (place := self._memory.find(key, place, start + set_bytes)) >= 0:
+                if place % HEADER_BYTES == 0:
+                    return place // HEADER_BYTES
+                place += 1  # a child's header names its parent
+        return None
+
+    def _sets(self, key: Key) -> tuple[int, ...]:
+        if not self._num_sets:
+            return ()
+        halves = (int.from_bytes(key[:8]), int.from_bytes(key[8:]))
+        return tuple(dict.fromkeys(half % self._num_sets for half in halves))
+
+    def link(self, key: Key) -> Link | None:
+        """What a stored block is, without its bits."""
+        slot = self.find(key)
+        link = None if slot is None else Link.unpack(self._header(slot))
+        return link if link is not None and link.key == key else None
+
+    def read(self, key: Key) -> tuple[BlockRecord | None, bool]:
+        """The block, if it is here whole; and whether it was found corrupt, and dropped."""
+        slot = self.find(key)
+        if slot is None:
+            return None, False
+        header = self._header(slot)
+        record = BlockRecord(Link.unpack(header), bytearray(self._payload(slot)))
+        is_same = self._header(slot).startswith(header[:_USE_OFFSET]) and record.link.key == key
+        if is_same and record.checksum == _STATE.unpack_from(header, IDENTITY_BYTES)[1]:
+            return record, False
+        if is_same:
+            self._set_key(slot, _NO_KEY)
+        return None, is_same
+
+    def _header(self, slot: int) -> bytes:
+        return self._memory[slot * HEADER_BYTES : (slot + 1) * HEADER_BYTES]
+
+    def _payload(self, slot: int) -> memoryview:
+        start = self._payloads + slot * self.payload_bytes
+        return self._view[start : start + self.payload_bytes]
+
+    # ---- marks, by anybody
+
+    def mark(self, key: Key, rank: Rank, now_ms: int) -> bool:
+        """Note a use, and what the block is worth from now on; whether it is here."""
+        slot = self.find(key)
+        if slot is not None:
+            _USE.pack_into(self._memory, slot * HEADER_BYTES + _USE_OFFSET, now_ms, rank)
+        return slot is not None
+
+    def _set_key(self, slot: int, key: Key) -> None:
+        self._memory[slot * HEADER_BYTES : slot * HEADER_BYTES + KEY_BYTES] = key
+
+    # ---- writing, by the owner
+
+    def write(self, record: BlockRecord, rank: Rank, now_ms: int) -> tuple[bool, BlockRecord | None]:
+        """Store a block that is not here; whether it was, and the block that was given up if somebody expects it.
+
+        Not stored: what ranks below all it could take the place of.
+        """
+        victim = min(self._candidates(record.link.key, now_ms), default=None)
+        if victim is None or victim[0] > rank:
+            return False, None
+        slot, evicted = victim[-1], None
+        cleared = self._cleared(record.link.key, now_ms) if victim[0] > Rank.RELEASED else None
+        if cleared is not None:
+            slot = cleared
+        elif victim[0] == Rank.EXPECTED:
+            evicted = BlockRecord(Link.unpack(self._header(slot)), bytearray(self._payload(slot)))
+        self._fill(slot, record, rank, now_ms)
+        return True, evicted
+
+    def _cleared(self, key: Key, now_ms: int) -> int | None:
+        """A slot for the key whose block could move to its other set."""
+        for _, _, _, slot in self._candidates(key, now_ms):
+            header = self._header(slot)
+            place = min(self._candidates(header[:KEY_BYTES], now_ms))
+            if place[0] <= Rank.RELEASED:
+                record = BlockRecord(Link.unpack(header), bytearray(self._payload(slot)))
+                _, _, used_ms, rank = _STATE.unpack_from(header, IDENTITY_BYTES)
+                self._fill(place[-1], record, Rank(rank), used_ms)
+                return slot
+        return None
+
+    def _candidates(self, key: Key, now_ms: int) -> Iterator[tuple[int, int, int, int]]:
+        """(rank, occupied slots of its set if it is empty, last use, slot) of all slots the key may take."""
+        for number in self._sets(key):
+            slots = range(number * self._ways, (number + 1) * self._ways)
+            entries = [(*self._standing(slot, now_ms), slot) for slot in slots]
+            occupied = sum(rank > Rank.RELEASED for rank, _, _ in entries)
+            yield from ((rank, occupied if rank <= Rank.RELEASED else 0, used, slot) for rank, used, slot in entries)
+
+    def _standing(self, slot: int, now_ms: int) -> tuple[int, int]:
+        header = self._header(slot)
+        _, _, used_ms, rank = _STATE.unpack_from(header, IDENTITY_BYTES)
+        if header[:KEY_BYTES] == _NO_KEY:
+            return Rank.EMPTY, 0
+        is_stale = rank == Rank.EXPECTED and now_ms - used_ms > EXPECTED_MS
+        return (Rank.KEPT if is_stale else rank), used_ms
+
+    def _fill(self, slot: int, record: BlockRecord, rank: Rank, now_ms: int) -> None:
+        start = slot * HEADER_BYTES
+        generation = (_STATE.unpack_from(self._memory, start + IDENTITY_BYTES)[0] + 1) % 2**32
+        self._set_key(slot, _NO_KEY)
+        self._payload(slot)[:] = record.payload
+        state = _STATE.pack(generation, record.checksum, now_ms, rank)
+        self._memory[start + KEY_BYTES : start + HEADER_BYTES] = record.link.pack()[KEY_BYTES:] + state
+        self._set_key(slot, record.link.key)

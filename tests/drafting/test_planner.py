@@ -1,0 +1,104 @@
+"""Drafting turns itself off and on, and loses no more than its ledger allows, whatever is accepted."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plait.drafting.draft import NO_DRAFT, Draft
+from plait.drafting.loss_ledger import OPENING_STEPS, LossLedger
+from plait.drafting.planner import MAX_INTERVAL, DraftPlanner
+
+CHEAP = {(rows, width): 0.020 + 0.0002 * rows * width for rows in (1, 4, 16) for width in (1, 3, 9)}
+GOOD = Draft((1, 2, 3, 4), (0.9, 0.8, 0.75, 0.7))
+ROWS = 4
+
+
+class Engine:
+    """Runs steps as the model says and counts what drafting cost and saved."""
+
+    def __init__(self, draft_s: float = 8e-5) -> None:
+        self.planner, self.draft_s = DraftPlanner(CHEAP), draft_s
+        self.plain_s = self.planner.times.seconds(ROWS, ROWS)
+        self.lost_s = self.total_s = 0.0
+
+    def step(self, accepted: list[int], draft: Draft = GOOD) -> int:
+        """Return the number of draft tokens verified; of each row's at most `accepted` are right."""
+        self.total_s += self.plain_s
+        if not self.planner.wants_drafts(ROWS):
+            self.planner.observe(ROWS, self.plain_s)
+            return 0
+        drafts = [draft] * ROWS
+        plan = self.planner.plan(drafts)
+        right = [min(num, most) for num, most in zip(plan.draft_tokens, accepted, strict=True)]
+        seconds = self.planner.times.seconds(ROWS, ROWS + plan.num_draft_tokens)
+        self.planner.observe(ROWS, seconds, plan, drafts, right, draft_s=self.draft_s)
+        self.lost_s += seconds - self.plain_s + self.draft_s - sum(right) * self.plain_s / ROWS
+        return plan.num_draft_tokens
+
+
+@given(st.lists(st.sampled_from([[0] * 4, [4] * 4, [0, 1, 2, 3], [4, 0, 0, 0]]), max_size=12), st.integers(1, 60))
+@settings(max_examples=60, deadline=None)
+def test_the_loss_is_bounded_whatever_is_accepted(phases: list[list[int]], num_steps: int) -> None:
+    engine = Engine()
+    for accepted in phases:
+        for _ in range(num_steps):
+            engine.step(accepted)
+            assert engine.lost_s <= 0.01 * engine.total_s + OPENING_STEPS * engine.plain_s + engine.draft_s
+
+
+def test_drafts_that_are_always_wrong_cost_less_than_one_percent() -> None:
+    engine = Engine()
+    verified = [engine.step([0] * 4) for _ in range(3000)]
+    assert not engine.planner.is_on
+    assert engine.lost_s < 0.01 * engine.total_s
+    assert 0 < sum(num > 0 for num in verified[1000:]) <= 2000 / MAX_INTERVAL + 1
+
+
+def test_a_short_run_of_wrong_drafts_loses_little_too() -> None:
+    engine = Engine()
+    for _ in range(32):
+        engine.step([0] * 4)
+    assert engine.lost_s < 0.03 * engine.total_s
+
+
+def test_drafting_turns_on_again_when_it_pays() -> None:
+    engine = Engine()
+    for _ in range(1500):
+        engine.step([0] * 4)
+    assert not engine.planner.is_on
+    verified = [engine.step([4] * 4) for _ in range(1500)]
+    assert engine.planner.is_on
+    assert verified[-1] == 16
+    assert engine.lost_s < -0.5 * engine.total_s
+
+
+def test_nothing_to_draft_from_at_first_does_not_delay_the_first_draft() -> None:
+    engine = Engine()
+    for _ in range(300):
+        assert engine.step([0] * 4, NO_DRAFT) == 0
+    assert any(engine.step([4] * 4) for _ in range(10))
+
+
+def test_drafting_that_takes_long_is_done_rarely() -> None:
+    engine = Engine(draft_s=0.004)
+    for _ in range(3000):
+        engine.step([0] * 4, NO_DRAFT)
+    assert engine.lost_s < 0.01 * engine.total_s
+
+
+def test_the_model_learns_from_what_is_verified() -> None:
+    engine, random = Engine(), Random(1)
+    for _ in range(400):
+        engine.step([next((i for i in range(4) if random.random() > 0.6), 4) for _ in range(ROWS)])
+    assert abs(engine.planner.acceptance.rate(0) - 0.6) < 0.15
+
+
+@given(st.lists(st.floats(0, 0.2), max_size=50), st.lists(st.floats(0, 0.2), min_size=50, max_size=50))
+def test_who_spends_what_is_there_loses_no_more_than_the_share(wanted: list[float], saved: list[float]) -> None:
+    ledger, lost = LossLedger(0.01), 0.0
+    for step, (extra, gain) in enumerate(zip(wanted, saved, strict=False), 1):
+        spent = min(extra, ledger.balance_s)
+        lost += spent - gain
+        ledger.book(0.1, spent, gain)
+        assert lost <= 0.01 * 0.1 * step + OPENING_STEPS * 0.1 + 1e-9

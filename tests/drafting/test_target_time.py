@@ -1,0 +1,68 @@
+"""The profile is interpolated, corrected and never falls."""
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plait.drafting.target_time import TargetTime
+
+PROFILE = {(rows, width): 0.01 + 0.001 * rows * width for rows in (1, 4, 16) for width in (1, 3, 9)}
+
+
+def test_a_linear_profile_is_met_everywhere_from_its_first_point_on() -> None:
+    times = TargetTime(PROFILE)
+    for rows, tokens in [(1, 1), (1, 5), (2, 2), (3, 9), (10, 25), (16, 144), (40, 80), (4, 100)]:
+        assert times.seconds(rows, tokens) == pytest.approx(0.01 + 0.001 * tokens)
+    assert times.seconds(0, 0) == 0
+
+
+def test_one_point_scales_with_the_work() -> None:
+    times = TargetTime({(4, 1): 0.02})
+    assert times.seconds(4, 4) == 0.02
+    assert times.seconds(8, 8) == times.seconds(4, 8) == pytest.approx(0.04)
+
+
+def test_steps_correct_the_level_and_the_shape() -> None:
+    times = TargetTime(PROFILE)
+    for _ in range(200):
+        times.observe(4, 4, 2 * 0.014)
+        times.observe(4, 12, 3 * 0.022)
+    assert times.seconds(4, 4) == pytest.approx(2 * 0.014, rel=0.05)
+    assert times.seconds(4, 12) == pytest.approx(3 * 0.022, rel=0.05)
+    assert times.seconds(16, 16) == pytest.approx(2 * 0.026, rel=0.05)
+
+
+def test_a_slower_machine_seen_through_drafts_only_does_not_make_drafts_look_dear() -> None:
+    times = TargetTime(PROFILE)
+    for _ in range(100):
+        times.observe(4, 12, 2 * 0.022)
+    assert times.level > 1.4
+    assert times.seconds(4, 12) / times.seconds(4, 4) < 1.5 * 0.022 / 0.014
+
+
+def test_one_stalled_step_changes_little() -> None:
+    times = TargetTime(PROFILE)
+    times.observe(4, 4, 60.0)
+    assert times.seconds(4, 4) < 1.2 * 0.014
+
+
+@given(
+    st.lists(st.floats(0.001, 1.0), min_size=9, max_size=9),
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 8), st.floats(0.001, 1.0)), max_size=20),
+)
+def test_drafts_never_take_less_time_than_none(seconds: list[float], steps: list[tuple[int, int, float]]) -> None:
+    times = TargetTime(dict(zip(PROFILE, seconds, strict=True)))
+    for rows, extra, observed in steps:
+        times.observe(rows, rows + extra, observed)
+    for rows in (1, 3, 16, 40):
+        single = [times.seconds(rows, rows + extra) for extra in range(20)]
+        assert min(single) == single[0] > 0
+        assert times.curve(rows, 19) == pytest.approx(list(accumulate(single, max)))
+
+
+@pytest.mark.parametrize("profile", [{}, {(1, 2): 1.0}, {(1, 1): 1.0, (2, 2): 1.0}, {(1, 1): 0.0}])
+def test_a_profile_with_holes_is_refused(profile: dict[tuple[int, int], float]) -> None:
+    with pytest.raises(ValueError, match="one token per row"):
+        TargetTime(profile)

@@ -1,0 +1,105 @@
+"""Blocks go through a real Mooncake store on loopback, between two processes; skipped where its package or library is missing."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from plait.kv.block_record import encode
+from plait.kv.cold_tier import ColdTier
+from plait.kv.mooncake_store import MooncakeStore
+from plait.types.errors import ConfigError
+from tests.kv.blocks import BLOCK, ROOT, links_of, machine, record_of
+
+TOKENS = tuple(range(4 * 6 + 2))
+
+OTHER_NODE = """
+import sys
+from plait.kv.block_record import encode
+from plait.kv.mooncake_store import MooncakeStore
+from tests.kv.blocks import links_of, record_of
+
+store = MooncakeStore(sys.argv[1], "127.0.0.1", 2**24, 2**24)
+for link in links_of(range(4 * 6 + 2)):
+    store.put(link.key, encode(record_of(link)))
+print("stored", flush=True)
+sys.stdin.read()
+store.close()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def master() -> Iterator[str]:
+    """The address of a master that listens on loopback only."""
+    pytest.importorskip("mooncake.store", reason="the extra mooncake or its libraries are not installed", exc_type=ImportError)
+    spec = find_spec("mooncake")
+    assert spec is not None
+    program = Path(spec.submodule_search_locations[0]) / "mooncake_master"  # type: ignore[index]
+    address = f"127.0.0.1:{free_port()}"
+    host, port = address.split(":")
+    options = [f"--rpc_address={host}", f"--rpc_port={port}", f"--metrics_host={host}", f"--metrics_port={free_port()}"]
+    process = subprocess.Popen([str(program), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(int(port))
+    yield address
+    process.kill()
+    process.wait()
+
+
+def wait_for(port: int) -> None:
+    for _ in range(600):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the master does not listen")
+
+
+def test_blocks_of_another_node_are_found(master: str) -> None:
+    other = subprocess.Popen([sys.executable, "-c", OTHER_NODE, master], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    store = MooncakeStore(master, "127.0.0.1", 2**24, 2**24)
+    assert other.stdout is not None
+    while (line := other.stdout.readline()).strip() != "stored":
+        assert line, "the other node ended"
+    with machine(32, 1, [ColdTier([store])]) as (tiers,):
+        assert [record.link for record in tiers.find(ROOT, TOKENS, 0)] == links_of(TOKENS)
+        assert tiers.counters.cold.hits == 7
+        link, strange = links_of(TOKENS)[0], links_of(range(90, 94))[0]
+        assert store.get(strange.key) is None
+        store.remove(strange.key)
+        store.put(link.key, encode(record_of(link)))
+        store.put(strange.key, b"not a block")
+        assert tiers.cold is not None
+        assert tiers.cold.get(strange.key) is None
+        assert tiers.counters.cold.corrupt == 1
+        other.communicate()
+
+
+def test_store_is_bounded_and_what_it_lost_is_missing(master: str) -> None:
+    store = MooncakeStore(master, "127.0.0.1", 2**24, 2**24)
+    links = links_of(range(BLOCK * 40))
+    for number, link in enumerate(links):
+        try:
+            store.put(link.key, bytes([number]) * 2**20)
+        except OSError:
+            time.sleep(0.2)  # it makes room in the background
+    found = [store.get(link.key) for link in links]
+    assert sum(data is not None for data in found) <= 32, "what two processes lent, at most"
+    assert all(data in (None, bytes([number]) * 2**20) for number, data in enumerate(found))
+    store.close()
+
+
+def test_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mooncake.store", None)
+    with pytest.raises(ConfigError, match=r"plait\[mooncake\].*libibverbs1"):
+        MooncakeStore("127.0.0.1:1", "127.0.0.1", 2**24, 2**24)
