@@ -152,3 +152,14 @@ async def test_a_chunk_that_goes_on_elsewhere_is_a_move() -> None:
     while engines["e1"].chunks:
         service.on_results([engines["e1"].run(next(iter(engines["e1"].chunks)))])
     assert await job == expected(request(1, max_new_tokens=12))
+
+
+@on_loop
+async def test_nothing_is_reserved_beyond_the_models_context() -> None:
+    service, engine = RolloutService(50, lambda _: 1, ContextScheduler(), max_context_tokens=40), FakeEngine()
+    service.attach("e", engine, cache_tokens=40)
+    (job,) = start(service, [request(1, max_new_tokens=60)])
+    await settle()
+    assert [chunk.budget_tokens for chunk in engine.chunks.values()] == [37]
+    assert service.engines[0].free_tokens == 0
+    job.cancel()

@@ -75,7 +75,9 @@ class RolloutDeployment:
         )  # fmt: skip
         max_rows = settings.engine.max_rows
         self.concurrency = {name: ConcurrencyController(max_rows, max_rows // 2) for name in self.workers.engine_names}
-        self.rollout = RolloutService(settings.engine.chunk_tokens, self._max_rows, scheduler or make_scheduler(settings))
+        self.rollout = RolloutService(
+            settings.engine.chunk_tokens, self._max_rows, scheduler or make_scheduler(settings), settings.model.max_context_tokens
+        )
         if settings.engine.drafting != "off":
             self.siblings = self.rollout.siblings = SiblingTokens(self.workers.engine_names, self.workers.send_to)
         self.scoring = PromptScoring(self.workers.send_to)

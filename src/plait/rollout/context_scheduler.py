@@ -2,9 +2,12 @@
 
 - Tenants, and the queues of each, share by start-time fair queueing (`fair_line`), charged in new tokens: a chunk's budget when it
   starts, less what it did not draw once it ends. Within a queue the order is that of `context_queue`.
-- Admission (`admission`): only what fits is placed; when nothing is placed, nothing that waits would fit. The exception is one
-  engine that drains for a request that was passed over `max_bypasses` times: it is next there, and needs no more than one chunk's
-  time until the others have ended.
+  So a tenant's tail delays another's next chunk by at most, of each other tenant, `turn_chunks + 1` budgets and what it has
+  running, in tokens charged (`fair_line`; property-tested there), plus the wait for one that does not fit (below).
+- Admission (`admission`): only what fits is placed; when nothing is placed, nothing that waits would fit where a row is free. So
+  while no waiting chunk is larger than 15 % of an engine, every engine with a free row has over 85 % of its cache reserved.
+- The exception is one engine at a time that drains for a request which was next, did not fit, and was passed over `max_bypasses`
+  times: it takes nothing else until that request fits, at most until the chunks that run there have ended.
 - Routing is that of `routing`.
 - Each decision takes O(log n) of what waits, and O(e) of e engines; `requeue_running` O(n).
 """

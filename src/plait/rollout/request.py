@@ -37,12 +37,16 @@ class GenerationRequest:
     """Told of each chunk once its tokens are taken in. Must not raise: it is called from the handler of the engine's results."""
     max_chunk_tokens: int | None = None
     """Cut it finer than others, for whoever reads along."""
+    max_context_tokens: int | None = None
+    """The model's; the service sets it, so that nothing is reserved for tokens that cannot be."""
     group: str = ""
     """Siblings share it: same prompt, same policy version, other seeds. Empty: it has none."""
 
     def chunk_budget(self, chunk_tokens: int) -> int:
         """Most tokens of the next chunk, where chunks have `chunk_tokens` in general."""
         remaining = self.sampling.max_new_tokens - len(self.tokens)
+        if self.max_context_tokens is not None:
+            remaining = max(1, min(remaining, self.max_context_tokens - len(self.context_tokens) - len(self.tokens)))
         return min(chunk_tokens, self.max_chunk_tokens or chunk_tokens, remaining)
 
     def next_chunk(self, chunk_tokens: int) -> Chunk:

@@ -52,8 +52,14 @@ class RolloutService:
 
     siblings: GroupListener | None = None
 
-    def __init__(self, chunk_tokens: int, max_rows: Callable[[str], int], scheduler: Scheduler | None = None) -> None:
-        self._max_rows = max_rows
+    def __init__(
+        self,
+        chunk_tokens: int,
+        max_rows: Callable[[str], int],
+        scheduler: Scheduler | None = None,
+        max_context_tokens: int | None = None,
+    ) -> None:
+        self._max_rows, self._max_context_tokens = max_rows, max_context_tokens
         self.scheduler: Scheduler = BufferScheduler() if scheduler is None else scheduler
         self.scheduler.chunk_tokens = chunk_tokens
         self.num_moves: Counter[str] = Counter()
@@ -75,6 +81,7 @@ class RolloutService:
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[Segment] = asyncio.get_running_loop().create_future()
+        request.max_context_tokens = self._max_context_tokens
         self.scheduler.add(request)
         self._futures[request.request_id] = future
         if self.siblings is not None:
