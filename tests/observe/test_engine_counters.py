@@ -27,6 +27,10 @@ def test_a_counter_that_comes_later_counts_from_zero() -> None:
     assert grown({"a": 1.0}, {"a": 3.0, "b": 5.0}, {"a": 1.0}) == {"a": 3.0, "b": 5.0}
 
 
+def test_of_a_level_the_latest_holds() -> None:
+    assert grown({"host_used_bytes": 9.0}, {"host_used_bytes": 4.0}, {"host_used_bytes": 9.0}) == {"host_used_bytes": 4.0}
+
+
 def test_shares_are_absent_until_there_is_something_to_share() -> None:
     assert (hit_share({}), acceptance({}), draft_length({})) == (None, None, None)
     counts = {"computed_prompt_tokens": 50.0, "device_hit_tokens": 30.0, "disk_hit_tokens": 20.0}

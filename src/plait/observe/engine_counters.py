@@ -1,10 +1,12 @@
 """What an engine counts, by name: totals since its process started. A name that is absent was not counted.
 
-A counter of another name is shown as it is. `grown` adds up totals across restarts of the process.
+A counter of another name is shown as it is; one that ends in `LEVEL` is no total, and the latest holds. `grown` adds up totals
+across restarts of the process.
 """
 
 from collections.abc import Iterable, Mapping
 
+LEVEL = "_used_bytes"
 COMPUTED_TOKENS = "computed_prompt_tokens"
 """Context tokens that no cache had."""
 DECODED_TOKENS = "decoded_tokens"
@@ -21,7 +23,8 @@ DRAFTS = "drafts"
 def grown(before: Mapping[str, float], latest: Mapping[str, float], totals: Mapping[str, float]) -> dict[str, float]:
     """`totals` with what has come since `before`. A counter that fell began anew at 0, with its process."""
     names = dict.fromkeys([*totals, *latest])
-    return {name: totals.get(name, 0.0) + _growth(before.get(name, 0.0), latest.get(name, 0.0)) for name in names}
+    sums = {name: totals.get(name, 0.0) + _growth(before.get(name, 0.0), latest.get(name, 0.0)) for name in names}
+    return sums | {name: latest.get(name, 0.0) for name in names if name.endswith(LEVEL)}
 
 
 def _growth(before: float, latest: float) -> float:
