@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,12 +119,19 @@ def test_old_records_are_thinned(tmp_path: Path) -> None:
     assert list_steps(directory.steps_folder("a")) == [0, 3, 6, 7]
 
 
-@pytest.mark.parametrize(("worker", "num_engines"), [("rollout", 1), ("train", 1), ("rollout-1", 2)])
-def test_a_killed_worker_is_replaced_and_nothing_changes(tmp_path: Path, worker: str, num_engines: int) -> None:
+ALL_ON = {"host_tokens": 4096, "disk_tokens": 4096, "drafting": "auto"}
+"""Tiers of cache, and drafts."""
+
+
+@pytest.mark.parametrize(("worker", "num_engines", "more"), [("rollout", 1, {}), ("train", 1, {}), ("rollout-1", 2, ALL_ON)])
+def test_a_killed_worker_is_replaced_and_nothing_changes(
+    tmp_path: Path, worker: str, num_engines: int, more: dict[str, Any]
+) -> None:
     tasks = (tiny_task("a", steps=4), tiny_task("b", steps=4))
     unbroken = run_all(tmp_path / "unbroken", tiny_settings(tmp_path, *tasks))
     workers = {"environment_processes": 1, "rollout_engines": num_engines}
-    directory = new_run(tmp_path / "broken", settings := tiny_settings(tmp_path, *tasks, workers=workers))
+    engine = {"max_rows": 16, "slot_tokens": 2048, "pool_tokens": 2048, "chunk_tokens": 5} | more
+    directory = new_run(tmp_path / "broken", settings := tiny_settings(tmp_path, *tasks, workers=workers, engine=engine))
     drivers: list[RunDriver] = []
     killed: list[int] = []
 

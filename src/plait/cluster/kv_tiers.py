@@ -14,6 +14,7 @@ from plait.cluster.messages import ROLLOUT, Configure
 from plait.cluster.workers import ComputeSettings
 from plait.config.explain import BYTES_PER_VALUE
 from plait.config.run import EngineSettings
+from plait.kv.disk_store import clear_folder
 from plait.kv.plan import TierPlan, memory_bytes
 from plait.kv.shared_memory import SharedMemory
 from plait.models.hf_config import read_config
@@ -26,6 +27,8 @@ class KvTiers:
     """`token_bytes`: of one token in all layers."""
 
     def __init__(self, settings: EngineSettings, engines: Sequence[str], token_bytes: int, folder: Path) -> None:
+        self._folder = folder
+        clear_folder(folder)  # Of a run that was killed.
         share = -(-settings.host_tokens // len(engines))
         num_bytes = memory_bytes(share, token_bytes, BLOCK_TOKENS)
         self._memories = {name: SharedMemory(num_bytes) for name in engines}
@@ -43,6 +46,7 @@ class KvTiers:
     def close(self) -> None:
         for memory in self._memories.values():
             memory.close()
+        clear_folder(self._folder)
 
 
 def make_tiers(settings: ComputeSettings, model_path: str, configured: Sequence[Configure], folder: Path | None) -> KvTiers | None:
