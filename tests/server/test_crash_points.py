@@ -61,8 +61,7 @@ def broken(lives: Lives) -> Lives:
 def test_every_point_was_tried(broken: Lives, undisturbed: dict[str, Any]) -> None:
     assert not undisturbed["killed"]
     assert "error" not in undisturbed, undisturbed
-    assert set(broken) == set(range(1, max(broken) + 1))
-    assert len(broken) > 80  # Not always as many: works that arrive together share a commit.
+    assert set(range(1, 81)) <= set(broken)  # Not always as many more: works that arrive together share a commit.
     assert all(first["killed"] for first, _ in broken.values())
 
 

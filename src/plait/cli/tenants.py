@@ -11,7 +11,10 @@ from plait.cli.table import print_table
 from plait.types.errors import PlaitError
 
 app = typer.Typer(
-    help="List tenants, and set their shares and quotas.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    help="List the tenants of a server, and set their shares and quotas.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
 QUOTAS = ("live_adapters", "stored_bytes", "tokens_per_minute", "concurrent_samples")
 NO_LIMIT = "none"

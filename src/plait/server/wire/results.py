@@ -26,7 +26,7 @@ def encode_forward_backward_output(logprobs: Sequence[npt.NDArray[np.float32]], 
     output = wire.ForwardBackwardOutput(loss_fn_output_type=OUTPUT_TYPE, metrics=reduced_metrics(metrics))
     for trailing_shape, arrays in groupby(logprobs, key=lambda array: array.shape[1:]):
         output.loss_fn_outputs.append(_record(list(arrays), trailing_shape))
-    return output.SerializeToString()
+    return output.SerializeToString(deterministic=True)
 
 
 def reduced_metrics(metrics: Mapping[str, float]) -> dict[str, float]:

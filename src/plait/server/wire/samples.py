@@ -88,7 +88,7 @@ def encode_sample_response(sequences: Sequence[SequenceResult], prompt: PromptRe
         response.target_prompt_logprobs.CopyFrom(encode_tensor(filled, targets.crow, targets.col))
     if prompt.alternatives is not None:
         response.prompt_alt_tokens.CopyFrom(_alternatives(prompt.alternatives, prompt.num_tokens))
-    return response.SerializeToString()
+    return response.SerializeToString(deterministic=True)
 
 
 def _sequence(sequence: SequenceResult) -> wire.SampledSequence:
