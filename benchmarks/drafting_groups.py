@@ -90,5 +90,6 @@ def _shortened(settings: RunSettings, rl_steps: int) -> RunSettings:
     for task in settings.tasks:
         supervised = min(task.warm_start.steps, SUPERVISED_STEPS)
         warm_start = task.warm_start.model_copy(update={"steps": supervised})
-        tasks.append(task.model_copy(update={"steps": rl_steps, "warm_start": warm_start}))
+        evaluation = task.evaluation.model_copy(update={"questions": 0})
+        tasks.append(task.model_copy(update={"steps": rl_steps, "warm_start": warm_start, "evaluation": evaluation}))
     return settings.model_copy(update={"tasks": tuple(tasks)})
