@@ -24,7 +24,7 @@ from benchmarks.drafting_adversarial import lies_row, noise_chunks, pair_row
 from benchmarks.drafting_groups import Group, adapters_of, make_groups, sample, train
 from benchmarks.drafting_model import Model
 from benchmarks.drafting_replay import replay_rows
-from benchmarks.drafting_speed import BATCH_TOKENS, speed_rows, tail_of
+from benchmarks.drafting_speed import BATCH_TOKENS, ESSENTIAL, SYSTEMS, speed_rows, tail_of
 from benchmarks.drafting_table import draw_figure, headlines_of, print_acceptance, print_adversarial, print_speed
 from benchmarks.engine_table import print_headlines
 from benchmarks.seer_cases import TINY_SHAPE
@@ -61,20 +61,20 @@ class Size:
 
 FULL = Size(
     ("bfloat16", "float32"),
-    {"base": 2, "trained": 6},
-    {"base": (1, 8, 32), "trained": (1, 2, 4, 8, 16, 32)},
-    1.0,
+    {"base": 2, "trained": 5},
+    {"base": (1, 8, 16), "trained": (1, 2, 4, 8, 16, 32)},
+    0.6,
     2,
     6,
-    64,
-    (96, 24),
+    48,
+    (96, 48),
 )
-QUICK = Size(("bfloat16",), {"base": 1, "trained": 2}, {"base": (4,), "trained": (1, 8)}, 0.5, 1, 1, 32, (48, 24))
+QUICK = Size(("bfloat16",), {"base": 1, "trained": 2}, {"base": (4,), "trained": (1, 8)}, 0.5, 2, 3, 32, (48, 24))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="bfloat16, fewer groups and batches, one round: about two minutes")
+    parser.add_argument("--quick", action="store_true", help="bfloat16, fewer groups and batches: about three minutes")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--figure", type=Path, help="draw acceptance and gain to this file")
     parser.add_argument("--run", type=Path, help="take the adapters of this run of examples/demo.toml; nothing is trained")
@@ -128,7 +128,8 @@ def stage_rows(
     planner, rows = DraftPlanner(model.profile), []
     for batch in batches:
         tail = tail_of(groups, batch, int(size.share * BATCH_TOKENS[batch]), sampling)
-        found = speed_rows(model, tail, {"stage": groups[0].stage}, planner, size.num_rounds)
+        systems = SYSTEMS if groups[0].stage == "trained" else ESSENTIAL
+        found = speed_rows(model, tail, {"stage": groups[0].stage}, planner, size.num_rounds, systems)
         console.log(
             f"{model.dtype}, {groups[0].stage}, batch {batch}: " + ", ".join(f"{r['system']} {r['cpu_s']:.1f} s" for r in found)
         )

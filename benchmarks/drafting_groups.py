@@ -20,8 +20,9 @@ DEMO = Path(__file__).parent.parent / "examples" / "demo.toml"
 GROUP_SIZE = 16
 SAMPLE_ROWS = 48
 BASE = PolicyVersion(LOCAL_TENANT, "base", 0)
-SUPERVISED_STEPS, RL_STEPS = 4, 6
-"""Of each task of the demo that has supervised ones, and of each."""
+RL_STEPS = 6
+SUPERVISED_STEPS = 4
+"""Of a task of the demo that begins with supervised ones; a third of the RL steps follow, as its answers are short by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,10 @@ def _shortened(settings: RunSettings, rl_steps: int) -> RunSettings:
     tasks = []
     for task in settings.tasks:
         supervised = min(task.warm_start.steps, SUPERVISED_STEPS)
-        warm_start = task.warm_start.model_copy(update={"steps": supervised})
-        evaluation = task.evaluation.model_copy(update={"questions": 0})
-        tasks.append(task.model_copy(update={"steps": rl_steps, "warm_start": warm_start, "evaluation": evaluation}))
+        updated = {
+            "steps": max(1, rl_steps // 3) if supervised else rl_steps,
+            "warm_start": task.warm_start.model_copy(update={"steps": supervised}),
+            "evaluation": task.evaluation.model_copy(update={"questions": 0}),
+        }
+        tasks.append(task.model_copy(update=updated))
     return settings.model_copy(update={"tasks": tuple(tasks)})
