@@ -69,7 +69,7 @@ FULL = Size(
     48,
     (96, 48),
 )
-QUICK = Size(("bfloat16",), {"base": 1, "trained": 2}, {"base": (4,), "trained": (1, 8)}, 0.5, 2, 3, 32, (48, 24))
+QUICK = Size(("bfloat16",), {"base": 1, "trained": 2}, {"base": (4,), "trained": (1, 8)}, 0.5, 2, 4, 32, (48, 32))
 
 
 def main() -> None:

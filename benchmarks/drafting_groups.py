@@ -20,9 +20,8 @@ DEMO = Path(__file__).parent.parent / "examples" / "demo.toml"
 GROUP_SIZE = 16
 SAMPLE_ROWS = 48
 BASE = PolicyVersion(LOCAL_TENANT, "base", 0)
-RL_STEPS = 6
-SUPERVISED_STEPS = 4
-"""Of a task of the demo that begins with supervised ones; a third of the RL steps follow, as its answers are short by then."""
+RL_STEPS = 8
+"""Of a task of the demo; half as many where supervised steps come before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +88,8 @@ def adapters_of(run: Path) -> dict[str, AdapterRef]:
 def _shortened(settings: RunSettings, rl_steps: int) -> RunSettings:
     tasks = []
     for task in settings.tasks:
-        supervised = min(task.warm_start.steps, SUPERVISED_STEPS)
         updated = {
-            "steps": max(1, rl_steps // 3) if supervised else rl_steps,
-            "warm_start": task.warm_start.model_copy(update={"steps": supervised}),
+            "steps": max(1, rl_steps // 2) if task.warm_start.steps else rl_steps,
             "evaluation": task.evaluation.model_copy(update={"questions": 0}),
         }
         tasks.append(task.model_copy(update=updated))

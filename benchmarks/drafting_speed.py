@@ -1,8 +1,8 @@
 """Tokens a second as a group runs empty: at batch b its b longest answers run and the others, which have ended, are known.
 
 One engine, one thread; prompts are in the cache, as siblings had them. From batch 16 on nothing is known at the start. Systems take
-turns, their order turned round every other time, and the fastest run of each counts; after the first round only "off" and "adaptive"
-run. The adaptive planner lives on from run to run, as an engine's does; trees are new.
+turns, their order turned round every other time, and the fastest run of each counts; after the first round only "off" and
+"adaptive" run. The adaptive planner lives on from run to run, as an engine's does; trees are new.
 """
 
 from collections.abc import Sequence
