@@ -60,16 +60,14 @@ class Size:
 
 
 FULL = Size(
-    ("bfloat16", "float32"),
-    {"base": 2, "trained": 5},
-    {"base": (1, 8, 16), "trained": (1, 2, 4, 8, 16, 32)},
-    0.6,
-    2,
-    6,
-    48,
-    (96, 48),
-)
-QUICK = Size(("bfloat16",), {"base": 1, "trained": 2}, {"base": (4,), "trained": (1, 8)}, 0.5, 2, 4, 32, (48, 32))
+    dtypes=("bfloat16", "float32"), prompts={"base": 2, "trained": 5},
+    batches={"base": (1, 8, 16), "trained": (1, 2, 4, 8, 16, 32)},
+    share=0.6, num_rounds=2, rl_steps=8, new_tokens=48, adversarial_tokens=(96, 48),
+)  # fmt: skip
+QUICK = Size(
+    dtypes=("bfloat16",), prompts={"base": 1, "trained": 2}, batches={"base": (4,), "trained": (1, 8)},
+    share=0.5, num_rounds=2, rl_steps=4, new_tokens=32, adversarial_tokens=(48, 32),
+)  # fmt: skip
 
 
 def main() -> None:
