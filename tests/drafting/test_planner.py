@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from plait.drafting.draft import NO_DRAFT, Draft
 from plait.drafting.loss_ledger import OPENING_STEPS, LossLedger
 from plait.drafting.planner import MAX_INTERVAL, DraftPlanner
+from plait.drafting.target_time import TargetTime
 
 CHEAP = {(rows, width): 0.020 + 0.0002 * rows * width for rows in (1, 4, 16) for width in (1, 3, 9)}
 GOOD = Draft((1, 2, 3, 4), (0.9, 0.8, 0.75, 0.7))
@@ -17,8 +18,9 @@ ROWS = 4
 class Engine:
     """Runs steps as the model says and counts what drafting cost and saved."""
 
-    def __init__(self, draft_s: float = 8e-5) -> None:
+    def __init__(self, draft_s: float = 8e-5, dearer: float = 1.0) -> None:
         self.planner, self.draft_s = DraftPlanner(CHEAP), draft_s
+        self.true_times, self.dearer = TargetTime(CHEAP), dearer
         self.plain_s = self.planner.times.seconds(ROWS, ROWS)
         self.lost_s = self.total_s = 0.0
 
@@ -31,7 +33,7 @@ class Engine:
         drafts = [draft] * ROWS
         plan = self.planner.plan(drafts)
         right = [min(num, most) for num, most in zip(plan.draft_tokens, accepted, strict=True)]
-        seconds = self.planner.times.seconds(ROWS, ROWS + plan.num_draft_tokens)
+        seconds = self.true_times.seconds(ROWS, ROWS + plan.num_draft_tokens) * (self.dearer if plan.num_draft_tokens else 1.0)
         self.planner.observe(ROWS, seconds, plan, drafts, right, draft_s=self.draft_s)
         self.lost_s += seconds - self.plain_s + self.draft_s - sum(right) * self.plain_s / ROWS
         return plan.num_draft_tokens
@@ -45,6 +47,17 @@ def test_the_loss_is_bounded_whatever_is_accepted(phases: list[list[int]], num_s
         for _ in range(num_steps):
             engine.step(accepted)
             assert engine.lost_s <= 0.01 * engine.total_s + OPENING_STEPS * engine.plain_s + engine.draft_s
+
+
+@given(st.sampled_from([[0] * 4, [1, 0, 0, 0], [0, 1, 2, 3]]), st.floats(1.0, 1.9))
+@settings(max_examples=20, deadline=None)
+def test_the_loss_is_that_which_is_measured(accepted: list[int], dearer: float) -> None:
+    """Verifying takes longer than the profile says: no step loses more than the one that shows it."""
+    engine = Engine(dearer=dearer)
+    for _ in range(600):
+        engine.step(accepted)
+        most_s = engine.planner.times.seconds(ROWS, 9 * ROWS) * dearer
+        assert engine.lost_s <= 0.012 * engine.total_s + most_s
 
 
 def test_drafts_that_are_always_wrong_cost_less_than_one_percent() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.drafting.target_time import TargetTime
+from plait.drafting.target_time import FIRST_DRAFT, TargetTime
 
 PROFILE = {(rows, width): 0.01 + 0.001 * rows * width for rows in (1, 4, 16) for width in (1, 3, 9)}
 
@@ -40,6 +40,25 @@ def test_a_slower_machine_seen_through_drafts_only_does_not_make_drafts_look_dea
         times.observe(4, 12, 2 * 0.022)
     assert times.level > 1.4
     assert times.seconds(4, 12) / times.seconds(4, 4) < 1.5 * 0.022 / 0.014
+
+
+def test_the_first_draft_token_costs_what_was_measured() -> None:
+    """As where a processor rounds up: one token more costs as much as eight."""
+    times = TargetTime(PROFILE | {(1, FIRST_DRAFT): 0.012, (4, FIRST_DRAFT): 0.020, (16, FIRST_DRAFT): 0.034})
+    assert times.seconds(4, 4) == pytest.approx(0.014)
+    assert times.seconds(4, 5) == times.seconds(4, 10) == pytest.approx(0.020)
+    assert times.seconds(10, 11) == pytest.approx(0.027)
+    assert times.seconds(4, 12) == pytest.approx(0.022)
+    assert times.curve(4, 8) == pytest.approx([0.014, *[0.020] * 6, 0.021, 0.022])
+
+
+def test_drafts_of_a_few_rows_are_corrected_as_those_of_all() -> None:
+    times = TargetTime(PROFILE)
+    for _ in range(300):
+        times.observe(16, 16, 0.026)
+        times.observe(16, 17, 0.054)
+    assert times.seconds(16, 17) == pytest.approx(0.054, rel=0.1)
+    assert times.seconds(16, 16) == pytest.approx(0.026, rel=0.1)
 
 
 def test_one_stalled_step_changes_little() -> None:

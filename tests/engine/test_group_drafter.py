@@ -1,5 +1,6 @@
 """Drafts from real siblings, with the planner that decides: the same tokens, in fewer steps."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -11,7 +12,7 @@ from plait.drafting.local_drafter import LocalDrafter
 from plait.drafting.planner import DraftPlanner
 from plait.engine.engine import Engine
 from plait.engine.group_drafter import GroupDrafter
-from plait.engine.speculation import DraftWish, Speculation, StepReport
+from plait.engine.speculation import MAX_DRAFT_TOKENS, TAIL_ROWS, DraftWish, Speculation, StepReport
 from plait.types.chunks import Chunk
 from plait.types.sampling import SamplingParams
 from tests.engine.tiny import Driver, Request, assert_same, expected, make_engine, model
@@ -137,3 +138,30 @@ def test_drafts_follow_what_was_drawn() -> None:
     assert {piece.request: piece.tokens for piece in found.updates()} == {"a": (7, 8, 9, 10, 11), "b": (7, 8)}
     found.end_group("g")
     assert found.local.groups == ()
+
+
+def test_the_last_rows_are_the_tail() -> None:
+    """Few rows that draw are no tail while others wait for room."""
+    told: list[tuple[int, bool]] = []
+
+    class Listening(GroupDrafter):
+        def draft(self, wishes: Sequence[DraftWish]) -> list[tuple[int, ...]]:
+            told.append((len(wishes), all(wish.is_tail for wish in wishes)))
+            assert len({wish.is_tail for wish in wishes}) == 1
+            return super().draft(wishes)
+
+    found = Listening(LocalDrafter(), DraftPlanner(CHEAP))
+    engine = make_engine(model(), max_rows=TAIL_ROWS + 2, speculation=Speculation(found, Constant()))
+    driver = GroupDriver(engine)
+    driver.submit(*siblings("t0", TAIL_ROWS + 2, temperature=0.0))
+    driver.run()
+    assert told[0] == (TAIL_ROWS + 2, False)
+    small = make_engine(model(), max_rows=2, speculation=Speculation(found, Constant()))
+    told.clear()
+    driver = GroupDriver(small)
+    driver.submit(*siblings("t1", 3, temperature=0.0))
+    driver.run()
+    assert told[0] == (2, False)
+    assert told[-1][1]
+    observed = found.planner.acceptance.rate(0, is_tail=True)
+    assert observed > found.planner.acceptance.rate(MAX_DRAFT_TOKENS - 1) == 0.5

@@ -6,10 +6,10 @@ tokens it saves. What is not there cannot be spent. So at every moment
     time with drafting - time without <= max_loss_share x time without + OPENING_STEPS steps
 
 and over any stretch of steps, however well drafting did before, at most `CREDIT_STEPS` steps more than the share.
-All times are those of the cost model.
+Times without drafts are those of the cost model; what drafting added is measured.
 """
 
-OPENING_STEPS = 0.5
+OPENING_STEPS = 0.25
 CREDIT_STEPS = 8.0
 
 

@@ -2,6 +2,8 @@
 
 - The profile is a full grid of (rows, tokens per row) -> seconds; between its points it is linear, beyond its last ones it goes on
   with the last slope. Points that fall with more work are noise and are raised to the one before.
+- The first draft token of a step may cost more than its share, as verifying is another way to compute and processors round up what
+  they multiply: the profile may have a point (rows, `FIRST_DRAFT`) for it, below which no step with drafts goes.
 - Two corrections, both exponential averages of observed over predicted: a *level* for everything, which follows the load of the
   machine, and a *shape* for each number of tokens per row, relative to one token per row, whose shape is 1. A step with drafts
   moves the level more than the shape, so that a machine that slows down does not make drafts look dear.
@@ -12,6 +14,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+FIRST_DRAFT = 0
+"""In a profile, in place of the tokens per row: one draft token in all rows together."""
 LEVEL_STEP = 0.1
 SHAPE_STEP = 0.05
 MAX_JUMP = 2.0
@@ -34,14 +38,19 @@ class TargetTime:
 
     def __init__(self, profile: Mapping[tuple[int, int], float]) -> None:
         self._rows = sorted({rows for rows, _ in profile})
-        self._widths = sorted({width for _, width in profile})
-        if not profile or self._widths[0] != 1 or len(profile) != len(self._rows) * len(self._widths) or min(profile.values()) <= 0:
+        self._widths = sorted({width for _, width in profile} - {FIRST_DRAFT})
+        expected = {(rows, width) for rows in self._rows for width in self._widths}
+        firsts = {(rows, FIRST_DRAFT) for rows in self._rows}
+        if self._widths[:1] != [1] or set(profile) not in (expected, expected | firsts) or min(profile.values()) <= 0:
             raise ValueError(
                 f"profile covers rows {self._rows} and tokens per row {self._widths} with {len(profile)} times. "
                 "Give a positive time for every pair, with one token per row among them."
             )
         by_rows = [list(accumulate((profile[rows, width] for width in self._widths), max)) for rows in self._rows]
         self._table = list(accumulate(by_rows, lambda before, here: [max(pair) for pair in zip(before, here, strict=True)]))
+        self._first = [
+            max(profile.get((rows, FIRST_DRAFT), 0.0), times[0]) for rows, times in zip(self._rows, self._table, strict=True)
+        ]
         self.level = 1.0
         self._shape = [1.0] * len(self._widths)
         self._curves: dict[int, list[tuple[float, int, float]]] = {}
@@ -52,17 +61,16 @@ class TargetTime:
         if not num_rows:
             return 0.0
         width = max(num_tokens / num_rows, 1.0)
-        shape = interpolate(self._widths, self._shape, min(width, self._widths[-1]))
+        shape = self._between(*self._place(width))
         return self.level * max(self._profiled(num_rows, width) * shape, self._profiled(num_rows, 1.0))
 
     def curve(self, num_rows: int, num_extra: int) -> list[float]:
         """Return the expected times with 0 to `num_extra` tokens more than one a row, as `seconds` but never falling."""
         points = self._curves.setdefault(num_rows, [])
         points += [self._point(num_rows, num_rows + extra) for extra in range(len(points), num_extra + 1)]
-        shape, level, least, found = self._shape, self.level, points[0][0], []
+        level, least, found = self.level, points[0][0], []
         for profiled, left, share in points[: num_extra + 1]:
-            here = shape[left]
-            least = max(least, profiled * (here + share * (shape[left + 1] - here) if share else here))
+            least = max(least, profiled * self._between(left, share))
             found.append(level * least)
         return found
 
@@ -77,9 +85,21 @@ class TargetTime:
             self._shape[nearest] *= 1 + (SHAPE_STEP * error if nearest else 0)
 
     def _point(self, num_rows: int, num_tokens: int) -> tuple[float, int, float]:
-        width, last = num_tokens / num_rows, len(self._widths) - 1
+        width = num_tokens / num_rows
+        return self._profiled(num_rows, width), *self._place(width)
+
+    def _place(self, width: float) -> tuple[int, float]:
+        """Which shapes hold at a width: the one to its left, and how far it is on the way to the next. With any draft: not the
+        first, which is that of a step without."""
+        last = len(self._widths) - 1
         place = interpolate(self._widths, range(last + 1), min(width, self._widths[-1]))
-        return self._profiled(num_rows, width), int(place), place - int(place)
+        place = max(place, 1.0) if width > 1 and last else place
+        return int(place), place - int(place)
+
+    def _between(self, left: int, share: float) -> float:
+        here = self._shape[left]
+        return here + share * (self._shape[left + 1] - here) if share else here
 
     def _profiled(self, num_rows: int, width: float) -> float:
-        return interpolate(self._rows, [interpolate(self._widths, times, width) for times in self._table], num_rows)
+        found = interpolate(self._rows, [interpolate(self._widths, times, width) for times in self._table], num_rows)
+        return max(found, interpolate(self._rows, self._first, num_rows)) if width > 1 else found

@@ -193,6 +193,8 @@ class Engine:
         self.num_decoded_rows = len(places)
         if not places:
             return
+        if self.speculation is not None:
+            self.speculation.num_waiting = len(self.waiting)
         runs = self.drawing.draw(self.rows, places, self.slots.data)
         for index, run in reversed(list(zip(places, runs, strict=True))):
             self._take(index, run)

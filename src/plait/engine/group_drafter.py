@@ -36,6 +36,7 @@ class GroupDrafter:
         self._has_ended = False
         self._plan: DraftPlan | None = None
         self._drafts: list[Draft] = []
+        self._is_tail: list[bool] = []
 
     # ---- siblings elsewhere
 
@@ -69,7 +70,9 @@ class GroupDrafter:
         self._learn(request_id, self._running[request_id], tokens)
 
     def measured(self, report: StepReport) -> None:
-        self.planner.observe(report.num_rows, report.decode_s, self._plan, self._drafts, report.accepted_R, draft_s=report.draft_s)
+        self.planner.observe(
+            report.num_rows, report.decode_s, self._plan, self._drafts, report.accepted_R, self._is_tail, report.draft_s
+        )
 
     def end(self, request_id: str) -> None:
         running = self._running.pop(request_id)
@@ -93,8 +96,8 @@ class GroupDrafter:
         self._plan, self._drafts = None, []
         if not self.planner.wants_drafts(len(wishes)):
             return [()] * len(wishes)
-        self._drafts = [self._draft(wish) for wish in wishes]
-        self._plan = self.planner.plan(self._drafts)
+        self._drafts, self._is_tail = [self._draft(wish) for wish in wishes], [wish.is_tail for wish in wishes]
+        self._plan = self.planner.plan(self._drafts, self._is_tail)
         return [draft.tokens[:length] for draft, length in zip(self._drafts, self._plan.draft_tokens, strict=True)]
 
     def _draft(self, wish: DraftWish) -> Draft:

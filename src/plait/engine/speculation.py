@@ -13,6 +13,7 @@ from plait.types.chunks import Chunk
 
 Clock = Callable[[], float]
 
+TAIL_ROWS = 4
 MAX_DRAFT_TOKENS = 8
 """Longest draft that is verified; `models.invariance` tests spans of up to one token more."""
 
@@ -23,6 +24,8 @@ class DraftWish:
 
     request_id: str
     max_tokens: int
+    is_tail: bool = False
+    """At most `TAIL_ROWS` rows draw and nothing waits: these are the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class Speculation:
         self.num_proposed = 0
         self.num_accepted = 0
         self.num_drawn = 0
+        self.num_waiting = 0
+        """Chunks that have not started; the engine keeps it."""
         self._draft_s = 0.0
 
     @property
@@ -113,7 +118,8 @@ class Speculation:
     def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> list[tuple[int, ...]]:
         """What to verify for each row, within what its chunk may still draw and its slot holds."""
         before = self.clock()
-        wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens)) for row in rows]
+        is_tail = not self.num_waiting and len(rows) <= TAIL_ROWS
+        wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens), is_tail) for row in rows]
         drafts = self.drafter.draft(wishes)
         known = [known_tokens(draft[: wish.max_tokens], vocab_size) for draft, wish in zip(drafts, wishes, strict=True)]
         self._draft_s = self.clock() - before
