@@ -22,7 +22,7 @@ from benchmarks.marlaas_rewards import examples
 from benchmarks.marlaas_tasks import REWARDS
 from plait.config.environments import FunctionSettings
 from plait.config.load import effective_toml
-from plait.config.run import EngineSettings, ModelSettings, RunSettings, WorkerSettings
+from plait.config.run import EngineSettings, ModelSettings, RunSettings, TrainingSettings, WorkerSettings
 from plait.config.task import EvaluationSettings, LoraSettings, SamplingSettings, TaskSettings
 from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
@@ -37,6 +37,8 @@ TRL_PYTHON = ROOT / ".bench-peers" / "trl" / "bin" / "python"
 TRL_PROGRAM = Path(__file__).parent / "peers" / "trl_step.py"
 REWARD = "vowel_share"
 NUM_THREADS = 2
+MICRO_BATCH_TOKENS = 4096
+"""The whole step in one pass, as nobody else waits for a turn between two."""
 TASK = "vowels"
 
 
@@ -156,6 +158,7 @@ def _plait_settings(shape: StepShape, max_steps: int) -> RunSettings:
             layout="shared", rollout_threads=NUM_THREADS, train_threads=NUM_THREADS, environment_processes=1, max_restarts=0
         ),
         engine=EngineSettings(max_rows=shape.num_prompts * shape.group_size, adaptive_concurrency=False),
+        training=TrainingSettings(micro_batch_tokens=MICRO_BATCH_TOKENS),
         tasks=(task,),
     )
 
