@@ -133,11 +133,11 @@ def tenant_rows(case: Case, engines: Sequence[EngineProcess], console: Console) 
 TINY, SMOLLM2 = Model("tiny"), Model("smollm2-135m-instruct")
 SHARES = (0.15, 0.3, 0.6, 2.0)
 FULL = [
-    *(Case(f"tiny {shape.name}", TINY, shape.name, 384 // shape.group_size, SHARES) for shape in SHAPES),
-    Case("tiny, one engine", TINY, "moonlight", 24, (0.3, 2.0), num_engines=1),
-    Case("SmolLM2 moonlight", SMOLLM2, "moonlight", 12, SHARES, num_rounds=1),
-    Case("SmolLM2 free", SMOLLM2, None, 12, (0.3,), num_rounds=1),
-    Case("tiny, four tenants", TINY, "moonlight", 12, (0.3,), is_of_tenants=True),
+    *(Case(f"tiny {shape.name}", TINY, shape.name, 256 // shape.group_size, SHARES, num_rounds=2) for shape in SHAPES),
+    Case("tiny, one engine", TINY, "moonlight", 16, (0.3, 2.0), num_engines=1, num_rounds=2),
+    Case("SmolLM2 moonlight", SMOLLM2, "moonlight", 6, (0.3, 2.0), num_rounds=1),
+    Case("SmolLM2 free", SMOLLM2, None, 6, (0.3,), num_rounds=1),
+    Case("tiny, four tenants", TINY, "moonlight", 8, (0.3,), is_of_tenants=True),
 ]
 QUICK = [
     replace(FULL[0], num_groups=16, cache_shares=(0.3, 2.0), num_rounds=1),
