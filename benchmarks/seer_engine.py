@@ -54,6 +54,8 @@ def main(connection: Connection, model_path: str, dtype: str) -> None:
     profile: dict[tuple[int, int], float] = {}
     connection.send(("ready", granted))
     while (message := connection.recv())[0] != "end":
+        if message[0] != "begin":
+            continue  # It was sent before its sender knew that the system had stopped.
         spec: EngineSpec = message[1]
         if spec.drafts and not profile:
             profile.update(measure_step_times(decoder, time.perf_counter, spec.size.max_rows))
