@@ -22,7 +22,14 @@ SEGMENT_BYTES = 3 << 29
 """Of shared memory for each engine: what requests between chunks hold fits."""
 MAX_ROWS = 256
 SEED = 7
-TINY_SHAPE = {"hidden_size": 256, "intermediate_size": 688, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64}
+TINY_SHAPE: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 688,
+    "num_layers": 4,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 64,
+}
 
 
 @dataclass(frozen=True, slots=True)

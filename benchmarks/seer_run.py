@@ -145,7 +145,8 @@ class Rollout:
         wall_s = time.perf_counter() - start_s
         for engine in self.engines:
             engine.send("stop")
-        await asyncio.to_thread(lambda: [thread.join() for thread in threads])
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
         await asyncio.sleep(0)
         moves = sum(self._service.num_moves.values())
         return Outcome(
