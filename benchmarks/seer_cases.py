@@ -23,13 +23,8 @@ SEGMENT_BYTES = 3 << 29
 MAX_ROWS = 256
 SEED = 7
 TINY_SHAPE: dict[str, Any] = {
-    "hidden_size": 256,
-    "intermediate_size": 688,
-    "num_layers": 4,
-    "num_heads": 4,
-    "num_kv_heads": 2,
-    "head_dim": 64,
-}
+    "hidden_size": 256, "intermediate_size": 688, "num_layers": 4, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
