@@ -71,6 +71,9 @@ def draw_figure(path: Path, rows: Sequence[Row]) -> None:
             ]
             panel.plot(*zip(*points, strict=True), marker="o", label=system)
         panel.set(title=f"{case[0]}, {case[1]} engines", xlabel="cache, share of the peak need", xscale="log")
+        shares = list(dict.fromkeys(row["cache_share"] for row in mine))
+        panel.set_xticks(shares, [f"{share:.0%}" for share in shares], minor=False)
+        panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("tokens/s, relative to pinned groups")
     panels[-1].legend(fontsize="small")
