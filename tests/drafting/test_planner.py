@@ -52,12 +52,13 @@ def test_the_loss_is_bounded_whatever_is_accepted(phases: list[list[int]], num_s
 @given(st.sampled_from([[0] * 4, [1, 0, 0, 0], [0, 1, 2, 3]]), st.floats(1.0, 1.9))
 @settings(max_examples=20, deadline=None)
 def test_the_loss_is_that_which_is_measured(accepted: list[int], dearer: float) -> None:
-    """Verifying takes longer than the profile says: no step loses more than the one that shows it."""
+    """Verifying takes longer than the profile says: beyond the loss that is allowed, no more is lost than by the step that shows it."""
     engine = Engine(dearer=dearer)
     for _ in range(600):
         engine.step(accepted)
         most_s = engine.planner.times.seconds(ROWS, 9 * ROWS) * dearer
-        assert engine.lost_s <= 0.012 * engine.total_s + most_s
+        opening_s = OPENING_STEPS * engine.planner.times.seconds(ROWS, ROWS)
+        assert engine.lost_s <= 0.012 * engine.total_s + opening_s + most_s
 
 
 def test_drafts_that_are_always_wrong_cost_less_than_one_percent() -> None:

@@ -3,6 +3,7 @@ import json
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -308,3 +309,13 @@ def test_a_browser_draws_it_from_a_file_and_runs_nothing_hostile(tmp_path: Path,
     assert re.search(r"<title>demo - Plait report</title>", result.stdout), "no injected script ran"
     assert "CONSOLE" not in result.stderr, result.stderr
     assert html.escape("worker busy") in result.stdout
+
+
+def test_a_report_may_be_written_by_many_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    texts = {f"{index}" * 200_000 for index in range(8)}
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(10):
+            list(pool.map(lambda text: write_report(path, text), texts))
+            assert path.read_text(encoding="utf-8") in texts
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]

@@ -8,6 +8,7 @@
 import base64
 import hashlib
 import os
+import uuid
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -56,8 +57,8 @@ def build_report(events: Iterable[AnyEvent], samples: Sequence[TaskSamples] = ()
 
 
 def write_report(path: Path, html: str) -> None:
-    """Replace the file at once, so that a browser never sees half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Replace the file at once, so that a browser never sees half of it. Any number of threads and processes may do so."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     temporary.write_text(html, encoding="utf-8")
     os.replace(temporary, path)
 
