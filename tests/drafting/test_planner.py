@@ -52,7 +52,7 @@ def test_the_loss_is_bounded_whatever_is_accepted(phases: list[list[int]], num_s
 @given(st.sampled_from([[0] * 4, [1, 0, 0, 0], [0, 1, 2, 3]]), st.floats(1.0, 1.9))
 @settings(max_examples=20, deadline=None)
 def test_the_loss_is_that_which_is_measured(accepted: list[int], dearer: float) -> None:
-    """Verifying takes longer than the profile says: beyond the loss that is allowed, no more is lost than by the step that shows it."""
+    """Verifying takes longer than the profile says: beyond what is allowed, no more is lost than by the step that shows it."""
     engine = Engine(dearer=dearer)
     for _ in range(600):
         engine.step(accepted)
