@@ -59,6 +59,8 @@ bench: setup ## Run every benchmark in its quick form
 	$(BIN)/python -m benchmarks.train_step --quick
 	$(BIN)/python -m benchmarks.marlaas --quick
 	$(BIN)/python -m benchmarks.service --quick
+	$(BIN)/python -m benchmarks.seer --quick
+	$(BIN)/python -m benchmarks.drafting --quick
 	$(BIN)/python -m benchmarks.concurrency --quick
 
 bench-peers: setup ## Install the systems to compare with, each in an environment of its own
