@@ -4,9 +4,10 @@
   with the last slope. Points that fall with more work are noise and are raised to the one before.
 - The first draft token of a step may cost more than its share, as verifying is another way to compute and processors round up what
   they multiply: the profile may have a point (rows, `FIRST_DRAFT`) for it, below which no step with drafts goes.
-- Two corrections, both exponential averages of observed over predicted: a *level* for everything, which follows the load of the
-  machine, and a *shape* for each number of tokens per row, relative to one token per row, whose shape is 1. A step with drafts
-  moves the level more than the shape, so that a machine that slows down does not make drafts look dear.
+- Two corrections, both exponential averages of observed over predicted: a *level* for everything, moved by steps without drafts,
+  and a *shape* for each number of tokens per row, relative to one token per row, moved by steps with drafts. So what drafts take
+  is never taken for what a step would take without them; a machine that slows down meanwhile makes drafts look dear until a step
+  without drafts tells.
 - A step with drafts never takes less time than one without.
 """
 
@@ -17,7 +18,7 @@ from itertools import accumulate
 FIRST_DRAFT = 0
 """In a profile, in place of the tokens per row: one draft token in all rows together."""
 LEVEL_STEP = 0.1
-SHAPE_STEP = 0.05
+SHAPE_STEP = 0.1
 MAX_JUMP = 2.0
 """An observation counts as at most this many times more or less than expected: a stalled step is not a slower model."""
 
@@ -78,11 +79,12 @@ class TargetTime:
         """Take the measured time of a step."""
         ratio = seconds / self.seconds(num_rows, num_tokens)
         error = min(max(ratio, 1 / MAX_JUMP), MAX_JUMP) - 1
-        self.level *= 1 + LEVEL_STEP * error
         width = num_tokens / num_rows
-        if width > 1:
-            nearest = min(range(1, len(self._widths)), key=lambda i: abs(self._widths[i] - width), default=0)
-            self._shape[nearest] *= 1 + (SHAPE_STEP * error if nearest else 0)
+        if width > 1 and len(self._widths) > 1:
+            nearest = min(range(1, len(self._widths)), key=lambda i: abs(self._widths[i] - width))
+            self._shape[nearest] *= 1 + SHAPE_STEP * error
+        else:
+            self.level *= 1 + LEVEL_STEP * error
 
     def _point(self, num_rows: int, num_tokens: int) -> tuple[float, int, float]:
         width = num_tokens / num_rows
