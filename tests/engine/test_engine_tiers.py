@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from plait.engine.engine import Engine
-from plait.engine.kv_manager import BLOCK_TOKENS
 from plait.kv.cold_tier import ColdTier
 from plait.kv.disk_store import DiskStore
 from plait.kv.host_tier import HostTier
+from plait.kv.pool import BLOCK_TOKENS
 from plait.kv.segment import HEADER_BYTES
 from plait.kv.shared_memory import SharedMemory
 from plait.kv.tiers import LowerTiers

@@ -16,11 +16,9 @@ from plait.config.explain import BYTES_PER_VALUE
 from plait.config.run import EngineSettings
 from plait.kv.disk_store import clear_folder
 from plait.kv.plan import TierPlan, memory_bytes
+from plait.kv.pool import BLOCK_TOKENS
 from plait.kv.shared_memory import SharedMemory
 from plait.models.hf_config import read_config
-
-BLOCK_TOKENS = 16
-"""As in `engine.kv_manager`."""
 
 
 class KvTiers:

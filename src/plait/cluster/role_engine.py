@@ -9,11 +9,11 @@ from plait.drafting.planner import DraftPlanner
 from plait.engine.adapters import AdapterStore
 from plait.engine.engine import Engine
 from plait.engine.group_drafter import GroupDrafter
-from plait.engine.kv_manager import BLOCK_TOKENS
 from plait.engine.sampler import Sampler
 from plait.engine.speculation import Speculation
 from plait.engine.step_times import measure_step_times
 from plait.engine.stops import Decode
+from plait.kv.pool import BLOCK_TOKENS
 from plait.models.decoder import Decoder
 from plait.observe import engine_counters as counters
 
@@ -41,22 +41,17 @@ class RoleEngine:
     def counters(self) -> Mapping[str, float]:
         """By the names of `observe.engine_counters`."""
         kv, told = self.engine.kv.counters, self.speculation
-        counts: dict[str, float] = {
+        counts: dict[str, float] = {} if self.engine.kv.lower is None else {
             "host_evicted_blocks": kv.host.evictions, "host_used_bytes": kv.host.used_bytes, "disk_used_bytes": kv.cold.used_bytes,
             "corrupt_blocks": kv.host.corrupt + kv.cold.corrupt, "moved_tokens": kv.moved_tokens,
-        } if self.engine.kv.lower is not None else {}  # fmt: skip
-        if self.engine.kv.lower is not None:
-            counts |= {counters.HIT_TOKENS["host"]: kv.host.hit_tokens, counters.HIT_TOKENS["disk"]: kv.cold.hit_tokens}
+            counters.HIT_TOKENS["host"]: kv.host.hit_tokens, counters.HIT_TOKENS["disk"]: kv.cold.hit_tokens,
+        }  # fmt: skip
         if told is not None:
             counts |= {
                 counters.DRAFTED_TOKENS: told.num_proposed, counters.ACCEPTED_TOKENS: told.num_accepted,
                 counters.DRAFTS: told.num_verified_rows,
             }  # fmt: skip
         return counts
-
-    def close(self) -> None:
-        if self.engine.kv.lower is not None:
-            self.engine.kv.lower.close()
 
 
 def make_drafter(settings: Configure, decoder: Decoder, sampler: Sampler) -> GroupDrafter:

@@ -15,13 +15,10 @@ from plait.engine.row import Row
 from plait.kv.chain import Link, chain
 from plait.kv.counters import KvCounters, TierCounters
 from plait.kv.keys import Key
-from plait.kv.pool import BlockPool, Match
+from plait.kv.pool import BLOCK_TOKENS, BlockPool, Match
 from plait.kv.segment import Rank
 from plait.kv.tiers import LowerTiers
 from plait.types.model import ModelConfig
-
-BLOCK_TOKENS = 16
-"""Tokens in a block, in every tier."""
 
 
 class KvManager:

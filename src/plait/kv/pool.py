@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 
 from plait.kv.keys import Key, block_key
 
+BLOCK_TOKENS = 16
+"""Tokens in a block, in every tier."""
+
 
 @dataclass(slots=True, eq=False)
 class Block:
