@@ -1,10 +1,12 @@
 """A chunk that stretches draws what chunks of its budget would, however far it comes."""
 
 import random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from plait.types.chunks import ChunkResult
 from plait.types.sampling import SamplingParams, StopReason
 from tests.engine.tiny import Driver, Request, expected, make_engine, model
 
@@ -18,7 +20,7 @@ def requests(number: int) -> list[Request]:
 class StretchingDriver(Driver):
     """Every chunk stretches; told to end at random."""
 
-    def __init__(self, seed: int, **sizes: int) -> None:
+    def __init__(self, seed: int, **sizes: Any) -> None:
         super().__init__(make_engine(model(), **sizes), BUDGET)
         self.random = random.Random(seed)
         submit = self.engine.submit
@@ -54,7 +56,7 @@ def test_who_finds_no_slot_ends_the_stretches_of_others() -> None:
     engine.submit(replace(first.chunk(budget=BUDGET), stretch_tokens=100))
     engine.step()
     engine.submit(second.chunk(budget=BUDGET))
-    ended = []
+    ended: list[ChunkResult] = []
     while not ended:
         ended += engine.step()
     assert (ended[0].request_id, len(ended[0].tokens)) == (first.request_id, BUDGET)
@@ -64,7 +66,7 @@ def test_a_stretch_that_fits_no_slot_is_cut_to_what_fits() -> None:
     engine = make_engine(model(), slot_tokens=128, max_rows=1)
     long = Request("long", (1, 2, 3), SamplingParams(200, seed=1))
     engine.submit(replace(long.chunk(budget=BUDGET), stretch_tokens=190))
-    ended = []
+    ended: list[ChunkResult] = []
     while not ended:
         ended += engine.step()
     assert (len(ended[0].tokens), ended[0].stop) == (125, StopReason.BUDGET)

@@ -2,6 +2,7 @@
 
 import asyncio
 from random import Random
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,13 +12,14 @@ from plait.rollout.engine_state import EngineState
 from plait.rollout.scheduler import Placement
 from plait.rollout.service import RolloutService
 from plait.rollout.stretches import MAX_CHUNKS, Stretches
+from plait.types.trajectory import Segment
 from tests.rollout.fake_engine import FakeEngine
 from tests.rollout.on_loop import expected, on_loop, request, settle, start
 
 BUDGET, CACHE_TOKENS = 5, 400
 
 
-def placed(name: str = "e0", max_new_tokens: int = 200, **fields: object) -> Placement:
+def placed(name: str = "e0", max_new_tokens: int = 200, **fields: Any) -> Placement:
     one = request(1, max_new_tokens=max_new_tokens, **fields)
     return Placement(one, name, BUDGET, len(one.context_tokens) + BUDGET)
 
@@ -88,7 +90,8 @@ def test_with_stretches_every_generation_comes_to_the_same(random: Random, num_e
         for name, fake in fakes.items():
             service.attach(name, fake, CACHE_TOKENS)
         requests = [request(number, max_new_tokens=random.randint(1, 60)) for number in range(12)]
-        coming, jobs = list(requests), []
+        coming = list(requests)
+        jobs: list[asyncio.Task[Segment]] = []
         while coming or not all(job.done() for job in jobs):
             if coming and random.random() < 0.5:
                 jobs += start(service, [coming.pop(0)])
