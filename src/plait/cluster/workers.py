@@ -198,4 +198,5 @@ def _configure(
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
         lend_threads=settings.workers.lend_threads,
+        engine_kind=engine.kind, python=engine.python if ROLLOUT in roles else "",
     )  # fmt: skip
