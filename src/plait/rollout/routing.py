@@ -1,8 +1,9 @@
 """On which engine a chunk runs: where its prefix is, within a bound on the load. Pure.
 
-After Seer (arXiv 2511.14617, section on the global pool): while the rows of the engines in question differ by at most `max_spread`, and
-by a quarter of the most, the one with the longest matching prefix, else the one with the fewest rows; where another has over `min_pull_tokens` more of the
-prefix, that is to be pulled. What engines hold is taken to be what ran there: the request's own last chunk, or a sibling's prompt.
+After Seer (arXiv 2511.14617, section on the global pool): while the rows of the engines in question differ by at most `max_spread`,
+and by a quarter of the most, the one with the longest matching prefix, else the one with the fewest rows; where another has over
+`min_pull_tokens` more of the prefix, that is to be pulled. What engines hold is taken to be what ran there: the request's own last
+chunk, or a sibling's prompt.
 """
 
 from collections.abc import Sequence

@@ -10,13 +10,13 @@ import simpy
 from plait.rollout.request import GenerationRequest
 from plait.simulation.costs import CostModel
 from plait.simulation.lengths import Lengths
+from plait.simulation.light_request import light_request
 from plait.simulation.rollout import SimulatedRollout
 from plait.simulation.trainer import SimulatedTrainer
 from plait.tasks.commands import Command, Evaluate, OpenTask, RollOut, Train
 from plait.tasks.manager import TaskManager
 from plait.tasks.plan import TaskPlan
 from plait.types.policy import PolicyVersion
-from plait.types.sampling import SamplingParams
 
 
 class TaskShape(msgspec.Struct, frozen=True):
@@ -95,8 +95,8 @@ class SimulatedTasks:
         group = f"{shape.name}/{step}/{who[0]}"
         name = f"{group}/{who[1]}/{turn}"
         length = shape.lengths.draw(self._seed, group, who[1] + shape.group_size * turn)
-        params = SamplingParams(shape.lengths.max_tokens, seed=who[1])
-        request = GenerationRequest(name, shape.name, policy, None, (0,) * context_tokens, params, group=group if turn == 0 else "")
+        own_group = group if turn == 0 else ""
+        request = light_request(name, shape.name, policy, context_tokens, shape.lengths.max_tokens, own_group)
         self.rollout.submit(request, length, lambda done: self._answered(shape, step, policy, who, done, turn))
 
     def _answered(
