@@ -201,5 +201,7 @@ def test_calls_that_came_and_went_leave_nothing_behind() -> None:
             queue.done(call.call_id, 1.0, number + 1.0)
     for number in range(2000):
         queue.remove(str(number))
-    assert not (queue._streams or queue._entries or queue._num_waiting or queue._fronts.calls)
-    assert not (queue._fronts._heads or queue._fronts._by_kind or queue._fronts._keys)
+    fronts = queue._fronts
+    kept = [queue._streams, queue._entries, queue._num_waiting, fronts.calls, fronts._keys, fronts._fronts, fronts._behind]
+    assert not any(kept)
+    assert not fronts._entries

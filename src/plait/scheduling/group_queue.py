@@ -59,7 +59,7 @@ class GroupQueue:
         """It waits from now on. PlaitError if its call_id waits or runs already, or a number makes no sense."""
         self._check_new(call)
         self._num_added += 1
-        entry = Entry(call.arrival_s, self._num_added, call, kind_of(call))
+        entry = Entry(call.arrival_s, self._num_added, call, kind_of(call), (call.deployment, call.stream))
         self._put(entry)
         if len(self._streams[entry.stream_key]) == 1:
             self._lead(entry.stream_key)

@@ -19,9 +19,11 @@ picked.
   than r.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 from plait.scheduling.function_call import FunctionCall
+from plait.types.errors import ConfigError
 
 MAX_SCORE = 100.0
 """Seldom reached by what fits a group; under overload the order turns into FIFO instead of leaving long calls behind."""
@@ -31,6 +33,8 @@ class Hrrs:
     """`max_score`: what a call's score grows to at most, above 1."""
 
     def __init__(self, max_score: float = MAX_SCORE) -> None:
+        if not 1 < max_score < math.inf:
+            raise ConfigError(f"max_score is {max_score}.", "Give a finite number above 1.")
         self.max_score = max_score
         self._max_ratio = max_score - 1
 
@@ -45,18 +49,18 @@ class Hrrs:
         setups: dict[str, float] = {}
         for call in heads:
             name = call.deployment
-            setup = setups.get(name)
-            if setup is None:
-                setup = setups[name] = setup_s(name)
-            ratio = self._ratio(now_s - call.arrival_s, service_s(call) + setup)
+            if name not in setups:
+                setups[name] = setup_s(name)
+            wait_s, cost_s = now_s - call.arrival_s, service_s(call) + setups[name]
+            if wait_s <= 0:
+                ratio = 0.0
+            elif wait_s < self._max_ratio * cost_s:
+                ratio = wait_s / cost_s
+            else:
+                ratio = self._max_ratio
             if ratio > best_ratio:
                 best, best_ratio = call, ratio
         return best
 
     def served(self, call: FunctionCall) -> None:
         pass
-
-    def _ratio(self, wait_s: float, cost_s: float) -> float:
-        if wait_s <= 0:
-            return 0.0
-        return min(wait_s / cost_s, self._max_ratio) if cost_s > 0 else self._max_ratio

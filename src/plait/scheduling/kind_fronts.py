@@ -18,10 +18,8 @@ class Entry(NamedTuple):
     number: int
     call: FunctionCall
     kind: Kind
-
-    @property
-    def stream_key(self) -> tuple[str, str]:
-        return self.call.deployment, self.call.stream
+    stream_key: tuple[str, str]
+    """Deployment and stream."""
 
 
 class KindFronts:
@@ -30,38 +28,64 @@ class KindFronts:
         """The first of each kind, in order of arrival. Not to be changed by who reads it."""
         self._keys: list[tuple[float, int]] = []
         """Of `calls`."""
-        self._heads: dict[str, Entry] = {}
-        """All heads, by call_id."""
-        self._by_kind: dict[Kind, KeyedHeap[tuple[float, int]]] = {}
+        self._fronts: dict[Kind, Entry] = {}
+        """Those of `calls`."""
+        self._behind: dict[Kind, KeyedHeap[tuple[float, int]]] = {}
+        """The other heads of a kind, if there are any, by call_id."""
+        self._entries: dict[str, Entry] = {}
+        """Of those in `_behind`."""
 
     def add(self, entry: Entry) -> None:
         """A head; one that is here already is fine."""
-        heap = self._by_kind.setdefault(entry.kind, KeyedHeap())
-        before = heap.first()
-        self._heads[entry.call.call_id] = entry
-        heap.put(entry.call.call_id, entry[:2])
-        self._show(before, heap.first())
+        front = self._fronts.get(entry.kind)
+        if front is entry:
+            return
+        if front is None:
+            self._show(entry)
+        elif entry[:2] < front[:2]:
+            self._hide(front)
+            self._show(entry)
+            self._put_behind(front)
+        else:
+            self._put_behind(entry)
 
     def discard(self, entry: Entry) -> bool:
         """Whether it was a head."""
-        if self._heads.get(entry.call.call_id) is not entry:
+        if self._fronts.get(entry.kind) is entry:
+            self._hide(entry)
+            self._promote(entry.kind)
+        elif self._entries.get(entry.call.call_id) is entry:
+            self._take_behind(entry)
+        else:
             return False
-        heap = self._by_kind[entry.kind]
-        before = heap.first()
-        heap.discard(entry.call.call_id)
-        self._show(before, heap.first())
-        del self._heads[entry.call.call_id]
-        if not heap:
-            del self._by_kind[entry.kind]
         return True
 
-    def _show(self, before: str | None, after: str | None) -> None:
-        if before == after:
-            return
-        if before is not None:
-            place = bisect_left(self._keys, self._heads[before][:2])
-            del self._keys[place], self.calls[place]
-        if after is not None:
-            place = bisect_left(self._keys, self._heads[after][:2])
-            self._keys.insert(place, self._heads[after][:2])
-            self.calls.insert(place, self._heads[after].call)
+    def _show(self, entry: Entry) -> None:
+        key = entry[:2]
+        place = bisect_left(self._keys, key)
+        self._keys.insert(place, key)
+        self.calls.insert(place, entry.call)
+        self._fronts[entry.kind] = entry
+
+    def _hide(self, entry: Entry) -> None:
+        place = bisect_left(self._keys, entry[:2])
+        del self._keys[place], self.calls[place], self._fronts[entry.kind]
+
+    def _promote(self, kind: Kind) -> None:
+        heap = self._behind.get(kind)
+        first = heap.first() if heap else None
+        if first is not None:
+            entry = self._entries[first]
+            self._take_behind(entry)
+            self._show(entry)
+
+    def _put_behind(self, entry: Entry) -> None:
+        self._entries[entry.call.call_id] = entry
+        self._behind.setdefault(entry.kind, KeyedHeap()).put(entry.call.call_id, entry[:2])
+
+    def _take_behind(self, entry: Entry) -> None:
+        heap = self._behind[entry.kind]
+        heap.discard(entry.call.call_id)
+        del self._entries[entry.call.call_id]
+        if not heap:
+            del self._behind[entry.kind]

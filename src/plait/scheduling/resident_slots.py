@@ -35,9 +35,9 @@ class ResidentSlots:
     def setup_s(self, deployment: str) -> float:
         if deployment in self._resident:
             return 0.0
+        load_s = self._times.load_s(deployment, self._tiers.get(deployment, self._tier))
         leaving = self._leaving()
-        offload_s = 0.0 if leaving is None else self._times.offload_s(leaving)
-        return offload_s + self._times.load_s(deployment, self.tier(deployment))
+        return load_s if leaving is None else load_s + self._times.offload_s(leaving)
 
     def enter(self, deployment: str) -> str | None:
         """It is used now: who had to leave."""

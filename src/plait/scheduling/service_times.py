@@ -35,33 +35,36 @@ class ServiceTimes:
 
     def __init__(self, default_s: float = DEFAULT_S) -> None:
         self._default_s = default_s
-        self._measured: dict[tuple[str, str], dict[int, MovingAverage]] = {}
-        """(Deployment, function) -> class of size -> seconds."""
-        self._anywhere: dict[str, dict[int, MovingAverage]] = {}
-        """Function -> class of size -> seconds, over all deployments."""
-        self._estimates: dict[Kind, float] = {}
-        """Of the kinds that were measured."""
+        self._by_kind: dict[Kind, tuple[MovingAverage, MovingAverage]] = {}
+        """Of the kind, and of its function and class of size over all deployments."""
+        self._by_size: dict[tuple[str, str], dict[int, MovingAverage]] = {}
+        """The same: (deployment, function) -> class of size; under the deployment "", over all."""
 
     def observe(self, call: FunctionCall, service_s: float) -> None:
         """Take a measured time, without setup. PlaitError unless it is finite and at least 0."""
         if not (math.isfinite(service_s) and service_s >= 0):
             raise PlaitError(f"service_s of call {call.call_id!r} is {service_s}.", "Give measured seconds, 0 or more.")
-        kind = deployment, function, size = kind_of(call)
-        own = self._measured.setdefault((deployment, function), {}).setdefault(size, MovingAverage())
-        own.add(service_s)
-        self._anywhere.setdefault(function, {}).setdefault(size, MovingAverage()).add(service_s)
-        self._estimates[kind] = own.value
+        kind = kind_of(call)
+        for average in self._by_kind.get(kind) or self._open(kind):
+            average.add(service_s)
 
     def estimate_s(self, call: FunctionCall) -> float:
         """Expected seconds of service."""
         kind = kind_of(call)
-        found = self._estimates.get(kind)
-        return self._derive(kind) if found is None else found
+        found = self._by_kind.get(kind)
+        return found[0].value if found else self._derive(kind)
+
+    def _open(self, kind: Kind) -> tuple[MovingAverage, MovingAverage]:
+        deployment, function, size = kind
+        own = self._by_size.setdefault((deployment, function), {})[size] = MovingAverage()
+        anywhere = self._by_size.setdefault(("", function), {}).setdefault(size, MovingAverage())
+        self._by_kind[kind] = own, anywhere
+        return own, anywhere
 
     def _derive(self, kind: Kind) -> float:
         deployment, function, size = kind
-        for classes in (self._measured.get((deployment, function)), self._anywhere.get(function)):
-            if classes:
+        for name in (deployment, ""):
+            if classes := self._by_size.get((name, function)):
                 nearest = min(classes, key=lambda other: abs(other - size))
                 return classes[nearest].value * 2 ** ((size - nearest) / 2)
         return self._default_s

@@ -12,29 +12,36 @@ DEFAULT_S = 1.0
 
 
 class SetupTimes:
+    """`default_s` is expected of each move until any of its kind was measured."""
+
     def __init__(self, default_s: float = DEFAULT_S) -> None:
         self._default_s = default_s
-        self._averages: dict[tuple[str, ...], MovingAverage] = {}
+        self._loads: dict[tuple[str, str], MovingAverage] = {}
+        """(Tier, deployment) -> seconds; under "", over all deployments."""
+        self._offloads: dict[str, MovingAverage] = {}
+        """Deployment -> seconds; under "", over all."""
 
     def observe_load(self, deployment: str, tier: str, seconds: float) -> None:
         """It came to the device from `tier`."""
-        self._observe(("load", tier), ("load", tier, deployment), seconds)
+        _check(deployment, seconds)
+        for name in (deployment, ""):
+            self._loads.setdefault((tier, name), MovingAverage()).add(seconds)
 
     def observe_offload(self, deployment: str, seconds: float) -> None:
         """It left the device."""
-        self._observe(("offload",), ("offload", deployment), seconds)
+        _check(deployment, seconds)
+        for name in (deployment, ""):
+            self._offloads.setdefault(name, MovingAverage()).add(seconds)
 
     def load_s(self, deployment: str, tier: str) -> float:
-        return self._estimate(("load", tier, deployment), ("load", tier))
+        found = self._loads.get((tier, deployment)) or self._loads.get((tier, ""))
+        return found.value if found else self._default_s
 
     def offload_s(self, deployment: str) -> float:
-        return self._estimate(("offload", deployment), ("offload",))
+        found = self._offloads.get(deployment) or self._offloads.get("")
+        return found.value if found else self._default_s
 
-    def _observe(self, general: tuple[str, ...], particular: tuple[str, ...], seconds: float) -> None:
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise PlaitError(f"{' '.join(particular)} took {seconds} s.", "Give measured seconds, 0 or more.")
-        for key in (general, particular):
-            self._averages.setdefault(key, MovingAverage()).add(seconds)
 
-    def _estimate(self, *keys: tuple[str, ...]) -> float:
-        return next((self._averages[key].value for key in keys if key in self._averages), self._default_s)
+def _check(deployment: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise PlaitError(f"a move of deployment {deployment!r} took {seconds} s.", "Give measured seconds, 0 or more.")
