@@ -1,5 +1,6 @@
 """The obvious queue: a list in order of addition, and scores of everything that may run, one by one."""
 
+import math
 from collections.abc import Callable
 
 from plait.scheduling.function_call import FunctionCall
@@ -42,7 +43,11 @@ class SlowQueue:
 
 
 def hrrs(queue: SlowQueue, heads: list[FunctionCall], now_s: float, service_s: Service, setup_s: Setup) -> FunctionCall:
-    return max(heads, key=lambda call: 1 + (now_s - call.arrival_s) / (service_s(call) + setup_s(call.deployment)))
+    def score(call: FunctionCall) -> float:
+        wait_s, cost_s = now_s - call.arrival_s, service_s(call) + setup_s(call.deployment)
+        return 1 + (wait_s / cost_s if cost_s else math.inf * wait_s if wait_s else 0)
+
+    return max(heads, key=score)
 
 
 def fifo(queue: SlowQueue, heads: list[FunctionCall], now_s: float, service_s: Service, setup_s: Setup) -> FunctionCall:

@@ -12,8 +12,9 @@ picked.
 - **From who asks again only when it was answered, little.** Let each call of a stream arrive after the one before it ended. Then
   all calls of that stream that overtake r are expected to take less than `c1 + C * log(w / e1)` together, if r waits w: c1 < C is
   the first of them, and e1 what r had waited as that ended. (Each later one has c < C * (1 - v / t) <= C * log(t / v), and its v
-  is no less than the t of the one before it, or e1.) So with n such streams and w0 seconds of work before r, where no call is
-  shorter than e, r has waited at most the w that solves `w = w0 + n * C * (1 + log(w / e))`, however long the others go on.
+  is no less than the t of the one before it, or e1.) So with n such streams, and w0 seconds of work before r, r waits at most the
+  w that solves `w = w0 + n * C * (1 + log(w / e))`, where e is the shortest call and times are as expected, however long the
+  others go on.
 - **From all together, at most `max_score * C`.** Scores grow to `max_score`, and equal ones are FIFO: once r has waited
   `(max_score - 1) * C`, nothing overtakes it, whatever arrives. What did ran before that, but for the end of one call shorter
   than r.
