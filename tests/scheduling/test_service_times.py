@@ -40,7 +40,9 @@ def test_the_smallest_sizes_have_classes_of_their_own() -> None:
 
 def test_each_kind_has_its_own_time() -> None:
     times = ServiceTimes()
-    measured = {(deployment, function): float(place) for place, (deployment, function) in enumerate(["af", "ag", "bf"])}
+    measured = {
+        (deployment, function): float(place) for place, (deployment, function) in enumerate([("a", "f"), ("a", "g"), ("b", "f")])
+    }
     for (deployment, function), service_s in measured.items():
         times.observe(call_of(8, deployment, function), service_s)
     for (deployment, function), service_s in measured.items():
