@@ -1,12 +1,13 @@
 """Loads of one worker group: jobs, and what each asks of it. The same seed gives the same asks, in whatever order they are served.
 
-- *Chained*: a job asks for one call, and for the next one when it has the answer; between training steps it thinks (its rollouts
+- *Single calls*: a job asks for a call, and for the next one when it has had the answer and thought (tools, rewards, rollouts that
   run elsewhere).
-- *Pipelined*: the same, but a job asks for all calls of a training step at once, as clients of the Tinker API do.
-- *Bursts*: whole steps arrive at random times, several at once, whether or not those before have ended; *periodic*: by the clock,
-  jobs out of phase.
-- A step is a few forward_backward calls of spread lengths, a short optim_step, a weight sync; models, and so their jobs, differ
-  in size. A setup takes `setup_share` of the mean call of its model, in all (offload and load).
+- *Chained*: it thinks between training steps only.
+- *Pipelined*: the same, but it asks for all calls of a training step at once, as clients of the Tinker API do.
+- *Bursts*: some steps come one after another, their calls in quick succession, whether or not those before have ended; then none
+  for long. *Periodic*: by the clock, and calls evenly; jobs are out of phase.
+- A step is a few forward_backward calls of spread lengths, a short optim_step, a weight sync; base models differ in size, and with
+  it in the time of all that is done with them. A setup (offload and load) takes `setup_share` of a mean forward_backward.
 """
 
 import random
@@ -14,13 +15,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-CHAINED, PIPELINED, BURSTS, PERIODIC = "chained", "pipelined", "bursts", "periodic"
+SINGLE, CHAINED, PIPELINED, BURSTS, PERIODIC = "single calls", "chained", "pipelined", "bursts", "periodic"
+KINDS = (SINGLE, CHAINED, PIPELINED, BURSTS, PERIODIC)
 MODEL_SIZES = (1.0, 0.4, 2.5, 0.15, 1.0, 6.0)
 """Speeds of the models, by turns; 1: a forward_backward of `MEAN_TOKENS` takes `MEAN_S`."""
 MEAN_TOKENS = 8192
 MEAN_S = 2.0
 SPREAD = 0.6
 """Of the logarithm of a call's tokens."""
+STEPS_AT_ONCE = 3
+"""In a burst."""
 NOISE = 0.1
 """Of the logarithm of a call's time."""
 
@@ -73,7 +77,7 @@ class Load:
 
     @property
     def is_closed(self) -> bool:
-        return self.kind in (CHAINED, PIPELINED)
+        return self.kind in (SINGLE, CHAINED, PIPELINED)
 
     def deployment(self, number: int) -> str:
         """Of a job."""
@@ -90,7 +94,7 @@ class Load:
         """`num_steps` of the whole load, shared so that all jobs end about together."""
         paces = [self._cycle_s(number) for number in range(self.num_jobs)]
         rate = sum(1 / pace for pace in paces)
-        return [self._job(seed, number, max(round(num_steps / pace / rate), 3)) for number, pace in enumerate(paces)]
+        return [self._job(seed, number, max(round(num_steps / pace / rate), 4)) for number, pace in enumerate(paces)]
 
     def _cycle_s(self, number: int) -> float:
         """Of a job's step, with its thinking: each job takes an equal share of the utilisation."""
@@ -101,26 +105,32 @@ class Load:
         generator = random.Random(f"{self.name} {seed} {number}")
         cycle_s = self._cycle_s(number)
         first_s = generator.uniform(0, cycle_s)
-        batches = [batch for _ in range(num_steps) for batch in self._step(generator, number, cycle_s)]
+        batches = [batch for step in range(num_steps) for batch in self._step(generator, number, cycle_s, step)]
         batches[0] = Batch(first_s, batches[0].asks)
         return Job(f"job-{number}", self.deployment(number), tuple(batches))
 
-    def _step(self, generator: random.Random, number: int, cycle_s: float) -> Iterator[Batch]:
+    def _step(self, generator: random.Random, number: int, cycle_s: float, step: int) -> Iterator[Batch]:
         asks = _asks(generator, self._size(number))
-        think_s = max(cycle_s - sum(ask.service_s for ask in asks), 0.0) * generator.uniform(0.5, 1.5)
-        if self.kind == CHAINED:
-            yield Batch(think_s, asks[:1])
-            yield from (Batch(0.0, (ask,)) for ask in asks[1:])
-        elif self.kind == PIPELINED:
-            yield Batch(think_s, asks)
-        elif self.kind == PERIODIC:
-            yield Batch(cycle_s * generator.uniform(0.95, 1.05), asks)
-        else:
-            yield Batch(generator.choice((0.0, 0.0, 3.0)) * generator.expovariate(1 / cycle_s), asks)
+        think_s = max(cycle_s - sum(ask.service_s for ask in asks), 0.0)
+        call_s = MEAN_S * self._size(number)
+        burst_s = 0.0 if step % STEPS_AT_ONCE else STEPS_AT_ONCE * (cycle_s - 2 * call_s)
+        if self.kind == PIPELINED:
+            yield Batch(think_s * generator.uniform(0.5, 1.5), asks)
+            return
+        for place, ask in enumerate(asks):
+            gap_s = {
+                SINGLE: think_s / len(asks) * generator.uniform(0.5, 1.5),
+                CHAINED: 0.0 if place else think_s * generator.uniform(0.5, 1.5),
+                BURSTS: generator.expovariate(2 / call_s) if place else burst_s * generator.uniform(0.5, 1.5),
+                PERIODIC: call_s if place else max(cycle_s - call_s * (len(asks) - 1), 0.0) * generator.uniform(0.95, 1.05),
+            }[self.kind]
+            yield Batch(gap_s, (ask,))
 
 
 def _asks(generator: random.Random, model_size: float) -> tuple[Ask, ...]:
-    sizes = [max(round(MEAN_TOKENS * generator.lognormvariate(-(SPREAD**2) / 2, SPREAD)), 1) for _ in range(generator.randint(2, 6))]
+    sizes = [
+        max(round(MEAN_TOKENS * generator.lognormvariate(-(SPREAD**2) / 2, SPREAD)), 1) for _ in range(generator.randint(2, 6))
+    ]
     asks = [("forward_backward", size, MEAN_S * size / MEAN_TOKENS) for size in sizes]
     asks += [("optim_step", 0, MEAN_S / 10), ("weight_sync", 0, MEAN_S / 4)]
     return tuple(Ask(name, size, model_size * time_s * generator.lognormvariate(0, NOISE)) for name, size, time_s in asks)
@@ -131,8 +141,6 @@ _MEAN_STEP_S = MEAN_S * (4 + 1 / 10 + 1 / 4)
 SHAPES = ((2, 1), (6, 1), (3, 6), (12, 2))
 FULL = tuple(
     Load(kind, *shape, setup_share, utilisation)
-    for kind, shape, setup_share, utilisation in product(
-        (CHAINED, PIPELINED, BURSTS, PERIODIC), SHAPES, (0.1, 1.5), (0.6, 0.8, 0.95)
-    )
+    for kind, shape, setup_share, utilisation in product(KINDS, SHAPES, (0.1, 1.5), (0.6, 0.8, 0.95))
 )
-QUICK = tuple(load for load in FULL if load.num_deployments in (3, 6) and load.utilisation == 0.8)
+QUICK = tuple(load for load in FULL if (load.num_deployments, load.utilisation) == (3, 0.8))

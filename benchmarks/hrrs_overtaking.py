@@ -1,48 +1,65 @@
 """Whether HRRS keeps what it promises (`plait.scheduling.hrrs`) about each call that was overtaken."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 from plait.scheduling.function_call import FunctionCall
-from plait.scheduling.resident_slots import ResidentSlots
-from plait.scheduling.service_times import ServiceTimes
+from plait.scheduling.hrrs import Hrrs, expected_s
 
 LITTLE = 1e-9
 """Rounding."""
 
 
-class Overtaking:
-    def __init__(self, max_score: float, services: ServiceTimes, slots: ResidentSlots) -> None:
-        self._max_score = max_score
-        self._services = services
-        self._slots = slots
-        self._waiting: dict[str, FunctionCall] = {}
-        self._costs: dict[str, float] = {}
-        """The most expected of each at any decision, and of those of its stream before it."""
+@dataclass(slots=True)
+class _Waiting:
+    call: FunctionCall
+    cost_s: float = 0.0
+    """The most expected of it, and of those of its stream before it, at any decision."""
+    ahead_s: float = 0.0
+    """The furthest that any decision looked ahead."""
+
+
+class WatchedHrrs(Hrrs):
+    """Checks each decision as it is made."""
+
+    def __init__(self, lookahead: float) -> None:
+        super().__init__(lookahead)
+        self._waiting: dict[str, _Waiting] = {}
         self.num_broken = 0
         """Calls that started before one that had come first, and may not have."""
 
-    def add(self, call: FunctionCall) -> None:
-        self._waiting[call.call_id] = call
-        self._costs[call.call_id] = 0.0
+    def added(self, call: FunctionCall) -> None:
+        self._waiting[call.call_id] = _Waiting(call)
 
-    def start(self, call: FunctionCall, now_s: float) -> None:
-        """Before what it changes: estimates are those of the decision."""
-        self._note_costs()
-        cost_s = self._cost_s(call)
-        del self._waiting[call.call_id], self._costs[call.call_id]
+    def pick(
+        self,
+        heads: Sequence[FunctionCall],
+        now_s: float,
+        service_s: Callable[[FunctionCall], float],
+        setup_s: Callable[[str], float],
+    ) -> FunctionCall:
+        costs_s = expected_s(heads, service_s, setup_s)
+        self._note(self.lookahead * sum(costs_s) / len(costs_s), service_s, setup_s)
+        picked = super().pick(heads, now_s, service_s, setup_s)
+        del self._waiting[picked.call_id]
+        cost_s = costs_s[heads.index(picked)]
         for other in self._waiting.values():
-            if other.arrival_s < call.arrival_s:
-                self.num_broken += not self._may_overtake(call, cost_s, other, now_s)
+            if other.call.arrival_s < picked.arrival_s:
+                self.num_broken += not self._may_overtake(picked, cost_s, other, now_s)
+        return picked
 
-    def _may_overtake(self, call: FunctionCall, cost_s: float, other: FunctionCall, now_s: float) -> bool:
-        other_cost_s, waited_s = self._costs[other.call_id], now_s - other.arrival_s
-        has_waited_enough = cost_s * waited_s <= other_cost_s * (now_s - call.arrival_s) + LITTLE
-        return has_waited_enough and waited_s <= (self._max_score - 1) * other_cost_s + LITTLE
+    def _may_overtake(self, call: FunctionCall, cost_s: float, other: _Waiting, now_s: float) -> bool:
+        waited_s = now_s - other.call.arrival_s
+        has_waited_enough = cost_s * (waited_s + other.ahead_s) <= other.cost_s * (now_s - call.arrival_s + other.ahead_s) + LITTLE
+        return has_waited_enough and waited_s <= (self.max_score - 1) * other.cost_s + LITTLE
 
-    def _cost_s(self, call: FunctionCall) -> float:
-        return self._services.estimate_s(call) + self._slots.setup_s(call.deployment)
-
-    def _note_costs(self) -> None:
+    def _note(self, ahead_s: float, service_s: Callable[[FunctionCall], float], setup_s: Callable[[str], float]) -> None:
         longest: dict[tuple[str, str], float] = {}
-        for call_id, call in self._waiting.items():
-            key = call.deployment, call.stream
-            longest[key] = max(longest.get(key, 0.0), self._cost_s(call))
-            self._costs[call_id] = max(self._costs[call_id], longest[key])
+        setups: dict[str, float] = {}
+        for waiting in self._waiting.values():
+            call, key = waiting.call, (waiting.call.deployment, waiting.call.stream)
+            if call.deployment not in setups:
+                setups[call.deployment] = setup_s(call.deployment)
+            longest[key] = max(longest.get(key, 0.0), service_s(call) + setups[call.deployment])
+            waiting.cost_s = max(waiting.cost_s, longest[key])
+            waiting.ahead_s = max(waiting.ahead_s, ahead_s)

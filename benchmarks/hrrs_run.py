@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.hrrs_loads import Ask, Batch, Job, Load
-from benchmarks.hrrs_overtaking import Overtaking
+from benchmarks.hrrs_overtaking import WatchedHrrs
 from plait.scheduling.function_call import FunctionCall
 from plait.scheduling.group_queue import GroupQueue
 from plait.scheduling.group_totals import GroupTotals
@@ -26,12 +26,10 @@ class Outcome:
     """Of each call: from its arrival to its end, over its service."""
     job_slowdowns: list[float] = field(default_factory=list)
     """Of each job: the time in which any of its calls was unanswered, over what the calls take alone."""
-    broken_bounds: int = 0
 
 
 class Run:
-    def __init__(self, load: Load, jobs: Sequence[Job], order: Order, max_score: float | None = None) -> None:
-        """`max_score`: the order is HRRS with that one, and its bounds are checked."""
+    def __init__(self, load: Load, jobs: Sequence[Job], order: Order) -> None:
         self._load = load
         self._services = ServiceTimes()
         times = SetupTimes()
@@ -40,7 +38,7 @@ class Run:
             times.observe_load(job.deployment, "host", (1 - OFFLOAD_SHARE) * load.setup_s(number))
         self._slots = ResidentSlots(times)
         self._queue = GroupQueue(order, self._services, self._slots)
-        self._overtaking = Overtaking(max_score, self._services, self._slots) if max_score else None
+        self._watched = order if isinstance(order, WatchedHrrs) else None
         self._jobs = [_JobState(job) for job in jobs]
         self._events: list[tuple[float, int]] = []
         """When the next batch of which job arrives."""
@@ -61,7 +59,6 @@ class Run:
             now_s = self._serve(now_s)
         self._outcome.end_s = now_s
         self._outcome.job_slowdowns = [state.busy_s / state.job.service_s for state in self._jobs]
-        self._outcome.broken_bounds = self._overtaking.num_broken if self._overtaking else 0
         return self._outcome
 
     def _plan(self, number: int, now_s: float) -> None:
@@ -73,19 +70,19 @@ class Run:
         state = self._jobs[number]
         for ask in state.arrive(arrival_s).asks:
             self._num_calls += 1
-            call = FunctionCall(str(self._num_calls), state.job.deployment, ask.function, state.job.name, ask.size_tokens, arrival_s)
+            call = FunctionCall(
+                str(self._num_calls), state.job.deployment, ask.function, state.job.name, ask.size_tokens, arrival_s
+            )
             self._asks[call.call_id] = number, ask
             self._queue.add(call)
-            if self._overtaking:
-                self._overtaking.add(call)
+            if self._watched:
+                self._watched.added(call)
         if not self._load.is_closed:
             self._plan(number, arrival_s)
 
     def _serve(self, now_s: float) -> float:
         call = self._queue.next(now_s)
         assert call
-        if self._overtaking:
-            self._overtaking.start(call, now_s)
         number, ask = self._asks.pop(call.call_id)
         end_s = now_s + self._slots.setup_s(call.deployment) + ask.service_s
         self._slots.enter(call.deployment)
