@@ -5,7 +5,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from benchmarks.common import headline
-from benchmarks.hrrs_loads import KINDS
+from benchmarks.hrrs_loads import CLOSED, KINDS
 
 HRRS, PLAIN, FIFO, SHORTEST = "hrrs", "hrrs, not looking ahead", "fifo", "shortest-first"
 Row = Mapping[str, Any]
@@ -14,6 +14,7 @@ Row = Mapping[str, Any]
 def headlines_of(rows: Sequence[Row], decisions_per_s: float) -> dict[str, dict[str, Any]]:
     return {
         "mean_slowdown": _against(rows, "mean_slowdown", FIFO, 0.6),
+        "mean_slowdown_of_closed_loads": _against([row for row in rows if row["kind"] in CLOSED], "mean_slowdown", FIFO, 0.6),
         "switches": _against(rows, "switches", FIFO, 0.9),
         "max_slowdown": _against(rows, "max_slowdown", SHORTEST, 1.1),
         "mean_slowdown_of_jobs": _against(rows, "mean_job_slowdown", FIFO, 1.0),

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import product
 
 SINGLE, CHAINED, PIPELINED, BURSTS, PERIODIC = "single calls", "chained", "pipelined", "bursts", "periodic"
-KINDS = (SINGLE, CHAINED, PIPELINED, BURSTS, PERIODIC)
+CLOSED = (SINGLE, CHAINED, PIPELINED)
+KINDS = (*CLOSED, BURSTS, PERIODIC)
 MODEL_SIZES = (1.0, 0.4, 2.5, 0.15, 1.0, 6.0)
 """Speeds of the models, by turns; 1: a forward_backward of `MEAN_TOKENS` takes `MEAN_S`."""
 MEAN_TOKENS = 8192
@@ -77,7 +78,7 @@ class Load:
 
     @property
     def is_closed(self) -> bool:
-        return self.kind in (SINGLE, CHAINED, PIPELINED)
+        return self.kind in CLOSED
 
     def deployment(self, number: int) -> str:
         """Of a job."""

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.hrrs import SYSTEMS, decisions_per_s, rows_of
+from benchmarks.hrrs import FIRST_SEED, SYSTEMS, decisions_per_s, rows_of
 from benchmarks.hrrs_headlines import FIFO, HRRS, PLAIN, SHORTEST, headlines_of
 from benchmarks.hrrs_loads import CHAINED, FULL, KINDS, PIPELINED, QUICK, SINGLE, Load
 from benchmarks.hrrs_overtaking import WatchedHrrs
@@ -25,7 +25,7 @@ def test_a_load_is_the_same_each_time_and_keeps_its_share(kind: str) -> None:
 def test_every_order_serves_all_of_it_and_the_bounds_hold(kind: str) -> None:
     load = Load(kind, 2, 2, 1.5, 0.8)
     rows = rows_of(load, num_seeds=1, num_steps=20)
-    num_calls = sum(len(batch.asks) for job in load.jobs(0, 20) for batch in job.batches)
+    num_calls = sum(len(batch.asks) for job in load.jobs(FIRST_SEED, 20) for batch in job.batches)
     assert [(row["system"], row["calls"]) for row in rows] == [(system, num_calls) for system in SYSTEMS]
     assert {row["system"]: row["broken_bounds"] for row in rows if row["broken_bounds"] is not None} == {HRRS: 0, PLAIN: 0}
     assert all(row["mean_slowdown"] >= 1 and row["mean_job_slowdown"] >= 1 for row in rows)
@@ -75,6 +75,7 @@ def test_headlines_are_ratios_within_each_load() -> None:
     assert headlines["mean_slowdown"]["met"]
     assert "1 of them reach it" in headlines["mean_slowdown"]["note"]
     assert "worst 1.00 (b); not looking ahead 0.71" in headlines["mean_slowdown"]["note"]
+    assert headlines["mean_slowdown_of_closed_loads"]["value"] == pytest.approx(0.5)
     assert headlines["max_slowdown"]["value"] == pytest.approx(2.0)
     assert not headlines["max_slowdown"]["met"]
     assert headlines["decisions_per_s"]["met"]

@@ -4,7 +4,7 @@
 - `heads` come in order of arrival, so the first of equals is the one that came first: ties are FIFO in every order.
 - `pick` takes O(len(heads)), FIFO O(1). `GroupQueue` passes one head for each kind of call (deployment, function, class of size)
   that waits, whatever the number of calls and streams.
-- Except for FIFO and `Hrrs`, no order bounds how long a call may wait for others.
+- Only `ShortestFirst` may let a call wait for ever. How far others overtake it under `Hrrs`, `hrrs.py` says.
 """
 
 from collections.abc import Callable, Sequence
