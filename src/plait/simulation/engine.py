@@ -34,7 +34,8 @@ class _Row:
 class SimulatedEngine:
     """The `EngineLink` of an engine. `left_of(chunk)`: how many tokens its generation still draws, which nobody else is told.
 
-    `prefill_of(chunk)`: tokens of its context that have to be computed here; `on_ended` may hand over new chunks at once.
+    `prefill_of(chunk)`: tokens of its context that have to be computed here; `on_ended` may hand over new chunks at once. `on_busy` is
+    told of each stretch in which the batch stayed the same, as it ends: (name, start, end, rows).
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class SimulatedEngine:
         self._num_steps = 0
         self._plan = 0
         """The number of the latest plan; earlier ones are void."""
+        self._busy_since_s = 0.0
+        """Since the batch last changed."""
 
     @property
     def num_rows(self) -> int:
@@ -128,6 +131,8 @@ class SimulatedEngine:
         """End what has ended, take in who has come, and plan the steps until the next end."""
         self._plan += 1
         plan = self._plan
+        if self._on_busy is not None and self._step_s:
+            self._on_busy(self.name, self._busy_since_s, now_s, len(self._rows))
         self._step_s = 0.0
         ended = [row for row in self._rows.values() if row.left <= 0]
         for row in ended:
@@ -151,6 +156,5 @@ class SimulatedEngine:
         self._num_steps, self._step_s = num_steps, self.costs.decode_step_s(num_rows, mean_context)
         self._start_s = now_s + prefill_s
         end_s = self._start_s + num_steps * self._step_s
-        if self._on_busy is not None:
-            self._on_busy(self.name, now_s, end_s, num_rows)
+        self._busy_since_s = now_s
         self._begin_later(end_s)

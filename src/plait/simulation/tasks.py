@@ -45,22 +45,44 @@ class TaskShape(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
 
+class StepRecord(msgspec.Struct, frozen=True):
+    """A step that is committed. Times of the simulation."""
+
+    task: str
+    step: int
+    start_s: float
+    tail_start_s: float
+    """Nine tenths of its episodes had ended."""
+    ready_s: float
+    """The last of them had."""
+    end_s: float
+    num_tokens: int
+    """That it was trained on, prompts too."""
+    num_sampled_tokens: int
+
+
 @dataclass(slots=True)
 class _Batch:
+    num: int
     left: int
+    start_s: float
     num_tokens: int = 0
+    num_sampled_tokens: int = 0
+    tail_start_s: float = 0.0
+    ready_s: float = 0.0
 
 
 class SimulatedTasks:
-    """`on_step` is told (task, step, time) of each committed step."""
+    """`on_step` is told (task, step, time) of each committed step, `on_record` all of it. `manager`: a policed one, of a baseline."""
 
     def __init__(
         self, env: simpy.Environment, rollout: SimulatedRollout, trainer: SimulatedTrainer, train_costs: CostModel, seed: int,
-        on_step: Callable[[str, int, float], None] | None = None,
+        on_step: Callable[[str, int, float], None] | None = None, on_record: Callable[[StepRecord], None] | None = None,
+        manager: TaskManager | None = None,
     ) -> None:  # fmt: skip
         self.env, self.rollout, self.trainer, self._train_costs = env, rollout, trainer, train_costs
-        self.manager = TaskManager()
-        self._seed, self._on_step = str(seed), on_step
+        self.manager = TaskManager() if manager is None else manager
+        self._seed, self._on_step, self._on_record = str(seed), on_step, on_record
         self._shapes: dict[str, TaskShape] = {}
         self._batches: dict[tuple[str, int], _Batch] = {}
 
@@ -84,7 +106,8 @@ class SimulatedTasks:
 
     def _roll_out(self, shape: TaskShape, step: int, version: int) -> None:
         policy = shape.plan.policy(version)
-        self._batches[shape.name, step] = _Batch(shape.groups_per_step * shape.group_size)
+        num = shape.groups_per_step * shape.group_size
+        self._batches[shape.name, step] = _Batch(num, num, self.env.now)
         for group in range(shape.groups_per_step):
             for sample in range(shape.group_size):
                 self._turn(shape, step, policy, (group, sample), shape.prompt_tokens, 0)
@@ -121,16 +144,24 @@ class SimulatedTasks:
         batch = self._batches[shape.name, step]
         batch.left -= 1
         batch.num_tokens += num_tokens
+        batch.num_sampled_tokens += num_tokens - shape.prompt_tokens
+        if batch.left >= batch.num // 10:
+            batch.tail_start_s = self.env.now
         if not batch.left:
+            batch.ready_s = self.env.now
             self._do(self.manager.batch_ready(shape.name, step, [policy]))
 
     def _train(self, shape: TaskShape, step: int) -> None:
-        num_tokens = self._batches.pop((shape.name, step)).num_tokens
+        batch = self._batches.pop((shape.name, step))
         self.trainer.submit(
-            f"{shape.name}/{step}", shape.tenant, num_tokens, self._train_costs, lambda: self._committed(shape.name, step)
-        )
+            f"{shape.name}/{step}", shape.tenant, batch.num_tokens, self._train_costs,
+            lambda: self._committed(shape.name, step, batch),
+        )  # fmt: skip
 
-    def _committed(self, task: str, step: int) -> None:
+    def _committed(self, task: str, step: int, batch: _Batch) -> None:
         if self._on_step is not None:
             self._on_step(task, step, self.env.now)
+        if self._on_record is not None:
+            times_s = (batch.start_s, batch.tail_start_s, batch.ready_s, self.env.now)
+            self._on_record(StepRecord(task, step, *times_s, batch.num_tokens, batch.num_sampled_tokens))
         self._do(self.manager.committed(task, step))
