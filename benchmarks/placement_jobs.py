@@ -21,7 +21,7 @@ DEVICES_PER_NODE, NODES_PER_GROUP = 8, 32
 NODE_MEMORY = Bytes(device=80 * GB, host=2000 * GB, disk=8000 * GB)
 KINDS_PER_SIZE = 8
 TRAIN_BYTES, LINK_BYTES_PER_S, SWITCH_S = 16, 20 * GB, 2.0
-MEDIAN_S, SIGMA = 8 * 3600.0, 0.8
+MEDIAN_S, SIGMA = 8 * 3600.0, 0.6
 
 
 class Size(msgspec.Struct, frozen=True):

@@ -5,7 +5,8 @@
 - A job is a closed loop. A phase is released when all phases that end before its start, in the profile, are done, plus the gap
   between; the next period begins when all are done, plus the gap that the profile has at the end. So a phase with slack (training
   beside the next rollout) delays nothing until the slack is used up.
-- T_co is the mean period over NUM_PERIODS or more, T_solo the profile's.
+- T_co is the mean period over NUM_PERIODS or more, or over the second half of them if that is longer: jobs that do not meet at first
+  may drift into each other later. T_solo is the profile's period.
 """
 
 import heapq
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-NUM_PERIODS = 12
+NUM_PERIODS = 32
 MAX_EVENTS = 20_000
 """A run with periods this far apart says enough of the long ones."""
 
@@ -84,6 +85,7 @@ class _CoRun:
         self._open = [0] * len(members)
         self._periods = [0] * len(members)
         self._ended_s = [member.start_s for member in members]
+        self._half_s = [float("inf")] * len(members)
         self._order = 0
         self._events: list[tuple[float, int, int, int, int]] = []
         for index, member in enumerate(members):
@@ -97,6 +99,7 @@ class _CoRun:
         return found
 
     def until(self, num_periods: int) -> None:
+        self._num_periods = num_periods
         left = sum(1 for member in self._members if member.steps)
         for _ in range(MAX_EVENTS):
             if not left:
@@ -104,8 +107,10 @@ class _CoRun:
             now_s, _, member, step, kind = heapq.heappop(self._events)
             if kind == self.RELEASE:
                 self._release(now_s, member, step)
-            elif self._done(now_s, member, step) and self._periods[member] == num_periods:
-                left -= 1
+            elif self._done(now_s, member, step):
+                left -= self._periods[member] == num_periods
+                if self._periods[member] == num_periods // 2:
+                    self._half_s[member] = self._ended_s[member]
 
     def slowdown(self, index: int) -> float:
         member, periods = self._members[index], self._periods[index]
@@ -113,7 +118,10 @@ class _CoRun:
             return 1.0
         if not periods:
             return float("inf")
-        return max(1.0, (self._ended_s[index] - member.start_s) / (periods * member.period_s))
+        whole = (self._ended_s[index] - member.start_s) / (periods * member.period_s)
+        later = periods - self._num_periods // 2
+        half = (self._ended_s[index] - self._half_s[index]) / (later * member.period_s) if later > 0 else 0.0
+        return max(1.0, whole, half)
 
     def _push(self, at_s: float, member: int, step: int, kind: int) -> None:
         self._order += 1

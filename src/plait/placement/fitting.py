@@ -53,10 +53,15 @@ class Fitter:
     def fit(self, job: Job, profile: JobProfile, now_s: float, accept: Callable[[Fit], bool] = lambda _: True) -> Fit | None:
         """The cheapest place that is admitted and accepted. Nothing is taken."""
         num_evaluated = 0
+        free: dict[tuple[int, ...], dict[int, tuple[Slice, ...]] | None] = {}
         for choice in self._combinations(job, profile):
-            targets = self._targets(job, choice)
-            if targets is None or (key := self._key(job, profile, choice)) in self._refused:
+            new = tuple(index for index, group_id in enumerate(choice) if group_id is None)
+            if new not in free:
+                free[new] = self._free(job, new)
+            slices = free[new]
+            if slices is None or (key := self._key(job, profile, choice)) in self._refused:
                 continue
+            targets = [slices[index] if group_id is None else group_id for index, group_id in enumerate(choice)]
             found = self.at(job, profile, targets, now_s)
             if found is not None and accept(found):
                 return found
@@ -105,15 +110,11 @@ class Fitter:
             return 0.0
         return float(self.groups.timeline(group.group_id).overlaps(demand_of(profile, pool.roles)).min())
 
-    def _targets(self, job: Job, choice: Sequence[int | None]) -> list[Target] | None:
-        """Free devices are looked up; None if there are too few."""
-        new = [index for index, group_id in enumerate(choice) if group_id is None]
-        wanted = [(job.pools[index].num_devices, Bytes(device=job.pools[index].bytes_per_device)) for index in new]
+    def _free(self, job: Job, pools: Sequence[int]) -> dict[int, tuple[Slice, ...]] | None:
+        """Free devices for these pools; None if there are too few."""
+        wanted = [(job.pools[index].num_devices, Bytes(device=job.pools[index].bytes_per_device)) for index in pools]
         slices = self.groups.view.find_all(wanted)
-        if slices is None:
-            return None
-        free: dict[int, tuple[Slice, ...]] = dict(zip(new, slices, strict=True))
-        return [free[index] if group_id is None else group_id for index, group_id in enumerate(choice)]
+        return None if slices is None else dict(zip(pools, slices, strict=True))
 
     def _loads(self, job: Job, profile: JobProfile, targets: Sequence[Target]) -> dict[int, list[float]]:
         loads: dict[int, list[float]] = {}

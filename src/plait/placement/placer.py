@@ -7,7 +7,7 @@
 - A job whose trace drifts is judged again where it is, and moved, or made to wait at the head, if that is no longer admitted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -117,9 +117,13 @@ class Placer:
             decisions.append(decision)
         return decisions
 
-    def _try(self, job: Job, now_s: float) -> Decision | None:
+    def _try(self, job: Job, now_s: float, accept: Callable[[Fit], bool] = lambda _: True) -> Decision | None:
         profile = self.profiles.get(job.kind) if self.is_sharing else None
-        found = self._fitter.alone(job) if profile is None else self._fitter.fit(job, profile, now_s)
+        if profile is not None:
+            found = self._fitter.fit(job, profile, now_s, accept)
+        else:
+            found = self._fitter.alone(job)
+            found = found if found is not None and accept(found) else None
         return None if found is None else self._start(job, profile, found, now_s)
 
     def _start(

@@ -1,6 +1,7 @@
 """The policies that PlexRL compares: isolated, pack, spread, spread with backfill."""
 
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from plait.placement.decision import Decision
 from plait.placement.fitting import Fit
@@ -39,63 +40,65 @@ class Spread(Placer):
 class SpreadBackfill(Spread):
     """As Spread; and when the head of the queue fits nowhere, those behind it start if that does not delay its estimated start."""
 
-    def _start_new(self, job: Job, now_s: float) -> Decision | None:
-        head = self._head()
-        if head is None or head is job:
-            return self._try(job, now_s)
-        return self._try_behind(job, plan_for(head, self.groups, now_s), now_s)
-
     def estimated_start_s(self, now_s: float) -> float | None:
         """Of the head of the queue; None if nobody waits, or nothing is known."""
-        head = self._head()
-        plan = plan_for(head, self.groups, now_s) if head is not None else None
+        waiting = self._waiting()
+        plan = plan_for(waiting[0], self.groups, now_s) if waiting else None
         return plan.start_s if plan is not None else None
 
-    def _head(self) -> Job | None:
-        return next((job for job in self.queue if self._could_fit(job)), None)
+    def _waiting(self) -> list[Job]:
+        return [job for job in self.queue if self._could_fit(job)][: BACKFILL_DEPTH + 1]
+
+    def _start_new(self, job: Job, now_s: float) -> Decision | None:
+        waiting = self._waiting()
+        if waiting[0] is job:
+            return self._try(job, now_s)
+        started = self._backfill([job], plan_for(waiting[0], self.groups, now_s), now_s)
+        return started[0] if started else None
 
     def _drain(self, now_s: float) -> list[Decision]:
         decisions = super()._drain(now_s)
-        waiting = [job for job in self.queue if self._could_fit(job)][: BACKFILL_DEPTH + 1]
-        if len(waiting) < 2:
-            return decisions
-        plan = plan_for(waiting[0], self.groups, now_s)
-        refused: set[tuple[object, ...]] = set()
-        for job in waiting[1:]:
-            key = (job.kind, job.pools, job.slo, job.expected_s)
-            decision = None if key in refused else self._try_behind(job, plan, now_s)
+        waiting = self._waiting()
+        if len(waiting) > 1:
+            decisions += self._backfill(waiting[1:], plan_for(waiting[0], self.groups, now_s), now_s)
+        return decisions
+
+    def _backfill(self, jobs: Sequence[Job], plan: HeadPlan | None, now_s: float) -> list[Decision]:
+        """First without the devices that are kept for the head; then, who will have ended by then, with them.
+
+        A head that nothing known makes room for cannot be delayed by what is known.
+        """
+        if plan is None:
+            return self._start_each(jobs, lambda job, fit: True, now_s)
+        keeps = partial(self._keeps, plan, now_s)
+        with plan.hidden(self.groups.view):
+            decisions = self._start_each(jobs, keeps, now_s)
+        started = {decision.job_id for decision in decisions}
+        short = [job for job in jobs if job.job_id not in started and plan.is_in_time(now_s + job.expected_s)]
+        return decisions + self._start_each(short, keeps, now_s)
+
+    def _start_each(self, jobs: Sequence[Job], keeps: Callable[[Job, Fit], bool], now_s: float) -> list[Decision]:
+        """Who is like one that was refused, and no shorter, is not tried."""
+        refused: dict[tuple[object, ...], float] = {}
+        decisions: list[Decision] = []
+        for job in jobs:
+            key = (job.kind, job.pools, job.slo)
+            if job.expected_s >= refused.get(key, float("inf")):
+                continue
+            decision = self._try(job, now_s, partial(keeps, job))
             if decision is None:
-                refused.add(key)
+                refused[key] = job.expected_s
             else:
                 decisions.append(decision)
         return decisions
 
-    def _try_behind(self, job: Job, plan: HeadPlan | None, now_s: float) -> Decision | None:
-        """A head that nothing known makes room for cannot be delayed by what is known."""
-        if plan is None:
-            return self._try(job, now_s)
-        profile = self.profiles.get(job.kind)
-        is_short = plan.is_in_time(now_s + job.expected_s)
-        with nullcontext() if is_short else plan.hidden(self.groups.view):
-            if profile is None:
-                found = self._fitter.alone(job)
-            else:
-                found = self._fitter.fit(job, profile, now_s, lambda fit: self._keeps(job, fit, plan, now_s))
-        if found is None or not self._keeps(job, found, plan, now_s):
-            return None
-        return self._start(job, profile, found, now_s)
-
-    def _keeps(self, job: Job, found: Fit, plan: HeadPlan, now_s: float) -> bool:
+    def _keeps(self, plan: HeadPlan, now_s: float, job: Job, found: Fit) -> bool:
         slices = [self.groups.groups[target].slices if isinstance(target, int) else target for target in found.targets]
-        end_s = now_s + job.expected_s * found.slowdowns[job.job_id]
+        end_s = now_s + found.shift_s + job.expected_s * found.slowdowns[job.job_id]
         if any(plan.touches(pool) for pool in slices) and not plan.is_in_time(end_s):
             return False
-        return all(
-            self._others_keep(job_id, plan, now_s, slowdown) for job_id, slowdown in found.slowdowns.items() if job_id != job.job_id
-        )
-
-    def _others_keep(self, job_id: str, plan: HeadPlan, now_s: float, slowdown: float) -> bool:
-        return plan.keeps(self.groups, self.groups.jobs[job_id], now_s, slowdown)
+        others = [(job_id, slowdown) for job_id, slowdown in found.slowdowns.items() if job_id != job.job_id]
+        return all(plan.keeps(self.groups, self.groups.jobs[job_id], now_s, slowdown) for job_id, slowdown in others)
 
 
 def _waste(group: WorkerGroup, pool: Pool) -> float:
