@@ -5,8 +5,8 @@
 - A job is a closed loop. A phase is released when all phases that end before its start, in the profile, are done, plus the gap
   between; the next period begins when all are done, plus the gap that the profile has at the end. So a phase with slack (training
   beside the next rollout) delays nothing until the slack is used up.
-- T_co is the mean period over NUM_PERIODS or more, or over the second half of them if that is longer: jobs that do not meet at first
-  may drift into each other later. T_solo is the profile's period.
+- T_co is the mean period over NUM_PERIODS or more, or over the second half of them if that is longer: jobs that do not meet at
+  first may drift into each other later. T_solo is the profile's period.
 """
 
 import heapq

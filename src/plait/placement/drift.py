@@ -34,8 +34,11 @@ class DriftWatch:
         is_settled = distance(self._last, profile) <= self._settings.threshold
         self._last = profile
         self._count = self._count + 1 if distance(self._profile, profile) > self._settings.threshold else 0
-        is_due = now_s >= self._placed_s + self._settings.cooldown_s
-        return self._count >= self._settings.confirmations and is_settled and is_due
+        return self._count >= self._settings.confirmations and is_settled and self.is_due(now_s)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the cooldown is over."""
+        return now_s >= self._placed_s + self._settings.cooldown_s
 
 
 def distance(before: JobProfile, after: JobProfile) -> float:

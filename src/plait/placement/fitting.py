@@ -38,6 +38,10 @@ class Fit(msgspec.Struct, frozen=True):
     slowdowns: dict[str, float] = {}
 
 
+def always(_: Fit) -> bool:
+    return True
+
+
 class Fitter:
     """`needs_overlap`: the cost looks at the overlap, which is the dear part of ranking."""
 
@@ -50,7 +54,7 @@ class Fitter:
         slices = self.groups.view.find_all([(pool.num_devices, Bytes(device=pool.bytes_per_device)) for pool in job.pools])
         return None if slices is None else Fit(tuple(slices), slowdowns={job.job_id: 1.0})
 
-    def fit(self, job: Job, profile: JobProfile, now_s: float, accept: Callable[[Fit], bool] = lambda _: True) -> Fit | None:
+    def fit(self, job: Job, profile: JobProfile, now_s: float, accept: Callable[[Fit], bool] = always) -> Fit | None:
         """The cheapest place that is admitted and accepted. Nothing is taken."""
         num_evaluated = 0
         free: dict[tuple[int, ...], dict[int, tuple[Slice, ...]] | None] = {}
@@ -75,13 +79,16 @@ class Fitter:
     def at(
         self, job: Job, profile: JobProfile, targets: Sequence[Target], now_s: float, shift_s: float | None = None
     ) -> Fit | None:
-        """On these targets, if it is admitted there; at the best shift unless one is given."""
+        """On these targets, if it is admitted there; at the best shift unless one is given.
+
+        A job that is placed is judged as if it were not.
+        """
         joined = [target for target in targets if isinstance(target, int)]
         if not all(load_fits(loads) for loads in self._loads(job, profile, targets).values()):
             return None
         if shift_s is None:
             shift_s = self._shift_s(job, profile, targets, now_s) if joined else 0.0
-        others = self.groups.coupled(joined)
+        others = self.groups.coupled(joined, job.job_id)
         own_groups = [target if isinstance(target, int) else -1 - index for index, target in enumerate(targets)]
         members = [member_of(job, profile, own_groups, shift_s)]
         if not others and len(set(own_groups)) == len(own_groups):
@@ -100,7 +107,7 @@ class Fitter:
     def _options(self, pool: Pool, profile: JobProfile, load: float) -> list[tuple[float, int | None]]:
         ranked: list[tuple[float, int | None]] = []
         for group in self.groups.groups.values():
-            if _could_join(group, pool, load):
+            if could_join(group, pool, load):
                 ranked.append((self.cost(group, pool, load, self._overlap(group, pool, profile)), group.group_id))
         ranked.sort(key=lambda option: option[0])
         return [*ranked[:OPTIONS], (self.cost(None, pool, load, 0.0), None)]
@@ -120,7 +127,8 @@ class Fitter:
         loads: dict[int, list[float]] = {}
         for target, share in zip(targets, loads_of(job, profile), strict=True):
             if isinstance(target, int):
-                loads.setdefault(target, [*self.groups.groups[target].members.values()]).append(share)
+                members = self.groups.groups[target].members
+                loads.setdefault(target, [load for job_id, load in members.items() if job_id != job.job_id]).append(share)
         return loads
 
     def _shift_s(self, job: Job, profile: JobProfile, targets: Sequence[Target], now_s: float) -> float:
@@ -129,7 +137,8 @@ class Fitter:
         return micro_shift(demands, [self.groups.timeline(target) for _, target in pools])[0]
 
     def _key(self, job: Job, profile: JobProfile, choice: Sequence[int | None]) -> tuple[object, ...]:
-        coupled = frozenset(self.groups.coupled(group_id for group_id in choice if group_id is not None))
+        joined = [group_id for group_id in choice if group_id is not None]
+        coupled = frozenset(self.groups.coupled(joined, job.job_id))
         return (job.pools, job.slo, profile, tuple(choice), coupled)
 
     def _refuse(self, key: tuple[object, ...]) -> None:
@@ -147,7 +156,7 @@ def running(placed: PlacedJob, now_s: float) -> Member:
     return msgspec.structs.replace(placed.member, start_s=(placed.anchor_s - now_s) % placed.profile.period_s)
 
 
-def _could_join(group: WorkerGroup, pool: Pool, load: float) -> bool:
+def could_join(group: WorkerGroup, pool: Pool, load: float) -> bool:
     return (
         len(group.members) < MAX_MEMBERS
         and pool.num_devices <= group.num_devices <= MAX_WASTE * pool.num_devices

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from plait.placement.consolidation import next_merge
 from plait.placement.decision import Action, Decision, PoolPlacement
 from plait.placement.demand_trace import DemandTrace
 from plait.placement.drift import DriftSettings, DriftWatch
 from plait.placement.extraction import extract
-from plait.placement.fitting import Fit, Fitter
+from plait.placement.fitting import Fit, Fitter, always
 from plait.placement.job import Job, Pool
 from plait.placement.job_profile import JobProfile
 from plait.placement.reassess import slowdowns_of
 from plait.placement.resource_view import Bytes, Node, ResourceView
-from plait.placement.worker_groups import PlacedJob, Target, WorkerGroup, WorkerGroups
+from plait.placement.worker_groups import PlacedJob, WorkerGroup, WorkerGroups
 from plait.types.errors import StateError
 
 
@@ -106,18 +107,26 @@ class Placer:
         return self._try(job, now_s) if len(self.queue) == 1 else None
 
     def _drain(self, now_s: float) -> list[Decision]:
-        """Starts from the head on, until one finds no place."""
+        decisions = self._start_heads(now_s)
+        if self._waiting():
+            moved = self._consolidate(now_s)
+            decisions += [*moved, *self._start_heads(now_s)] if moved else []
+        return decisions
+
+    def _waiting(self) -> list[Job]:
+        return [job for job in self.queue if self._could_fit(job)]
+
+    def _start_heads(self, now_s: float) -> list[Decision]:
+        """From the head on, until one finds no place."""
         decisions: list[Decision] = []
-        for job in list(self.queue):
-            if not self._could_fit(job):
-                continue
+        for job in self._waiting():
             decision = self._try(job, now_s)
             if decision is None:
                 break
             decisions.append(decision)
         return decisions
 
-    def _try(self, job: Job, now_s: float, accept: Callable[[Fit], bool] = lambda _: True) -> Decision | None:
+    def _try(self, job: Job, now_s: float, accept: Callable[[Fit], bool] = always) -> Decision | None:
         profile = self.profiles.get(job.kind) if self.is_sharing else None
         if profile is not None:
             found = self._fitter.fit(job, profile, now_s, accept)
@@ -141,26 +150,53 @@ class Placer:
         return Decision(job.job_id, action, self._pools_of(job), found.shift_s, found.slowdowns)
 
     def _warm_up(self, placed: PlacedJob, profile: JobProfile, now_s: float, anchor_s: float) -> list[Decision]:
-        if not self.groups.refit(placed.job.job_id, profile, anchor_s):
+        """Its groups open for others, if its bytes fit in host memory."""
+        if not self.groups.move(placed.job.job_id, profile, placed.groups, anchor_s):
             return []
         self._watches[placed.job.job_id] = DriftWatch(profile, now_s, self._drift)
         return self._drain(now_s)
 
     def _place_anew(self, placed: PlacedJob, profile: JobProfile, now_s: float, anchor_s: float) -> list[Decision]:
         """Where it is, if that is still admitted; elsewhere; or it waits before all others."""
-        before = {group_id: self.groups.groups[group_id].slices for group_id in placed.groups}
-        self._remove(placed.job.job_id, now_s)
         job = self._rest_of(placed, now_s)
-        stay: list[Target] = [group if group in self.groups.groups else before[group] for group in placed.groups]
-        found = self._fitter.at(job, profile, stay, now_s, (anchor_s - now_s) % profile.period_s)
-        if found is not None and self._start(job, profile, found, now_s) is not None:
-            return self._drain(now_s)
-        found = self._fitter.fit(job, profile, now_s)
-        moved = self._start(job, profile, found, now_s, Action.MOVED) if found else None
-        if moved is None:
-            self.queue.insert(0, job)
-            moved = Decision(job.job_id, Action.QUEUED, reason="its demand changed, and it now fits nowhere")
-        return [moved, *self._drain(now_s)]
+        found = self._fitter.at(job, profile, placed.groups, now_s, (anchor_s - now_s) % profile.period_s)
+        if found is None or self._move(placed, profile, found, now_s) is None:
+            found = self._fitter.fit(job, profile, now_s)
+            moved = self._move(placed, profile, found, now_s) if found is not None else None
+            if moved is None:
+                self._remove(job.job_id, now_s)
+                self.queue.insert(0, job)
+                moved = Decision(job.job_id, Action.QUEUED, reason="its demand changed, and it now fits nowhere")
+            return [moved, *self._drain(now_s)]
+        return self._drain(now_s)
+
+    def _move(self, placed: PlacedJob, profile: JobProfile, found: Fit, now_s: float) -> Decision | None:
+        """None if memory does not suffice after all."""
+        job_id, before = placed.job.job_id, placed.groups
+        if not self.groups.move(job_id, profile, found.targets, now_s + found.shift_s):
+            return None
+        self._watches[job_id].placed(profile, now_s)
+        slowdowns = slowdowns_of(self.groups, before, now_s) | found.slowdowns
+        for other, slowdown in slowdowns.items():
+            self.groups.jobs[other].advance(now_s, slowdown)
+        return Decision(job_id, Action.MOVED, self._pools_of(placed.job), found.shift_s, slowdowns)
+
+    def _consolidate(self, now_s: float, accept: Callable[[PlacedJob, Fit], bool] = lambda placed, found: True) -> list[Decision]:
+        """Empties groups of one member into others, for those who wait."""
+        if not self.is_sharing:
+            return []
+        decisions: list[Decision] = []
+        tried: set[tuple[str, int]] = set()
+        while (merge := next_merge(self.groups, self._fitter, now_s, self._may_move, accept, tried)) is not None:
+            placed, found = merge
+            moved = self._move(placed, placed.profile, found, now_s) if placed.profile is not None else None
+            if moved is not None:
+                decisions.append(moved)
+        return decisions
+
+    def _may_move(self, job_id: str, now_s: float) -> bool:
+        """Not within the cooldown of its last placement."""
+        return job_id in self._watches and self._watches[job_id].is_due(now_s)
 
     def _remove(self, job_id: str, now_s: float) -> PlacedJob:
         """Those who shared with it go on faster."""

@@ -46,9 +46,6 @@ class SpreadBackfill(Spread):
         plan = plan_for(waiting[0], self.groups, now_s) if waiting else None
         return plan.start_s if plan is not None else None
 
-    def _waiting(self) -> list[Job]:
-        return [job for job in self.queue if self._could_fit(job)][: BACKFILL_DEPTH + 1]
-
     def _start_new(self, job: Job, now_s: float) -> Decision | None:
         waiting = self._waiting()
         if waiting[0] is job:
@@ -57,10 +54,14 @@ class SpreadBackfill(Spread):
         return started[0] if started else None
 
     def _drain(self, now_s: float) -> list[Decision]:
-        decisions = super()._drain(now_s)
-        waiting = self._waiting()
-        if len(waiting) > 1:
-            decisions += self._backfill(waiting[1:], plan_for(waiting[0], self.groups, now_s), now_s)
+        decisions = self._start_heads(now_s)
+        if waiting := self._waiting():
+            plan = plan_for(waiting[0], self.groups, now_s)
+            moved = self._consolidate(now_s, lambda placed, found: plan is None or self._keeps(plan, now_s, placed.job, found))
+            if moved:
+                decisions += [*moved, *self._start_heads(now_s)]
+        if len(waiting := self._waiting()) > 1:
+            decisions += self._backfill(waiting[1 : BACKFILL_DEPTH + 1], plan_for(waiting[0], self.groups, now_s), now_s)
         return decisions
 
     def _backfill(self, jobs: Sequence[Job], plan: HeadPlan | None, now_s: float) -> list[Decision]:
@@ -94,7 +95,9 @@ class SpreadBackfill(Spread):
 
     def _keeps(self, plan: HeadPlan, now_s: float, job: Job, found: Fit) -> bool:
         slices = [self.groups.groups[target].slices if isinstance(target, int) else target for target in found.targets]
-        end_s = now_s + found.shift_s + job.expected_s * found.slowdowns[job.job_id]
+        slowdown = found.slowdowns[job.job_id]
+        placed = self.groups.jobs.get(job.job_id)
+        end_s = now_s + found.shift_s + job.expected_s * slowdown if placed is None else placed.end_s(now_s, slowdown)
         if any(plan.touches(pool) for pool in slices) and not plan.is_in_time(end_s):
             return False
         others = [(job_id, slowdown) for job_id, slowdown in found.slowdowns.items() if job_id != job.job_id]

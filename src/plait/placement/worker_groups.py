@@ -87,26 +87,24 @@ class WorkerGroups:
         """Its claims end; groups that it leaves empty end too."""
         placed = self.jobs.pop(job_id)
         self.reservations.release(placed.reservation)
-        for group_id in set(placed.groups):
-            group = self.groups[group_id]
-            del group.members[job_id]
-            group.timeline = None
-            if not group.members:
-                del self.groups[group_id]
+        self._leave(job_id, set(placed.groups))
         return placed
 
-    def refit(self, job_id: str, profile: JobProfile, anchor_s: float) -> bool:
-        """Another profile where it is: its groups open for others, if the claims fit."""
+    def move(self, job_id: str, profile: JobProfile, targets: Sequence[Target], anchor_s: float) -> bool:
+        """A placed job on these targets with this profile (both may be what they are), or nothing; from then on it shares."""
         placed = self.jobs[job_id]
-        slices = [self.groups[group_id].slices for group_id in placed.groups]
+        slices = [self.groups[target].slices if isinstance(target, int) else target for target in targets]
         if not self.reservations.replace(placed.reservation, claims_of(placed.job, profile, slices)):
             return False
+        before = placed.groups
+        placed.groups = tuple(target if isinstance(target, int) else self._open(target) for target in targets)
         placed.profile, placed.anchor_s, placed.is_shared, placed.member = profile, anchor_s, True, None
         self._join(placed)
+        self._leave(job_id, set(before) - set(placed.groups))
         return True
 
-    def coupled(self, group_ids: Iterable[int]) -> dict[str, PlacedJob]:
-        """Every placed job that uses one of these groups, or depends on one that does."""
+    def coupled(self, group_ids: Iterable[int], ignored: str | None = None) -> dict[str, PlacedJob]:
+        """Every placed job that uses one of these groups, or depends on one that does; as if the ignored job were not there."""
         found: dict[str, PlacedJob] = {}
         seen: set[int] = set()
         waiting = list(group_ids)
@@ -116,7 +114,7 @@ class WorkerGroups:
                 continue
             seen.add(group_id)
             for job_id in self.groups[group_id].members:
-                if job_id not in found:
+                if job_id not in found and job_id != ignored:
                     found[job_id] = self.jobs[job_id]
                     waiting.extend(found[job_id].groups)
         return found
@@ -131,6 +129,14 @@ class WorkerGroups:
     def end_s(self, group_id: int, now_s: float) -> float:
         """When its last member is expected to end."""
         return max(self.jobs[job_id].end_s(now_s) for job_id in self.groups[group_id].members)
+
+    def _leave(self, job_id: str, group_ids: Iterable[int]) -> None:
+        for group_id in group_ids:
+            group = self.groups[group_id]
+            del group.members[job_id]
+            group.timeline = None
+            if not group.members:
+                del self.groups[group_id]
 
     def _demands(self, placed: PlacedJob, group_id: int) -> list[Demand]:
         if placed.profile is None:
