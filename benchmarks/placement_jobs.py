@@ -1,8 +1,8 @@
 """Jobs like those of PlexRL's evaluation (arXiv 2605.20863, as told in MECHANISMS.md), by seed.
 
-From the paper: 7B, 30B-A3B and 235B; a training pool is idle 80, 71 and 81 % of a step when isolated. Assumed, for the paper leaves it
-open: the devices of each size, half of them for training; periods; lengths of jobs; shares of sizes; a switch of 2 s (Weave) plus 16
-bytes a parameter out and in at 20 GB/s for each device. Rollout fills the rest of the step (synchronous: the step's two phases take
+From the paper: 7B, 30B-A3B and 235B; a training pool is idle 80, 71 and 81 % of a step when isolated. Assumed, for the paper leaves
+it open: the devices of each size, half of them for training; periods; lengths of jobs; shares of sizes; a switch of 2 s (Weave) plus
+16 bytes a parameter out and in at 20 GB/s for each device. Rollout fills the rest of the step (synchronous: the two phases take
 turns), or, in asynchronous jobs, 95 % of it, beside the training of the step before.
 """
 

@@ -16,6 +16,8 @@ from plait.placement.corun import Member, slowdowns
 MARGIN = 0.01
 """Of the SLO, kept for what a run longer than the estimate's may add."""
 MAX_COUPLED = 10
+FIRST_LOOK, FIRST_LOOK_MARGIN = 8, 0.15
+"""Who is late by this much after so few periods need not be looked at for longer."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -34,6 +36,9 @@ def load_fits(loads: Sequence[float]) -> bool:
 def judge(members: Sequence[Member], slos: Mapping[str, float]) -> Verdict:
     if len(members) > MAX_COUPLED:
         return Verdict(False, reason=f"{len(members)} jobs would depend on each other, more than {MAX_COUPLED}")
+    late = _late(slowdowns(members, FIRST_LOOK), {job_id: slo + FIRST_LOOK_MARGIN for job_id, slo in slos.items()})
+    if late:
+        return Verdict(False, reason=late)
     expected = slowdowns(members)
     late = _late(expected, slos)
     if not late:

@@ -1,7 +1,7 @@
 """Which group of one member to empty into which other group, so that devices come free for jobs that wait.
 
-The lightest such group first; of the groups that its job could join, the fullest first, as Pack would. The job keeps its phase and its
-other pools; everybody concerned is admitted anew. At most MERGES attempts for one decision.
+The lightest such group first; of the groups that its job could join, the fullest first, as Pack would. The job keeps its phase and
+its other pools; everybody concerned is admitted anew. At most MERGES attempts for one decision.
 """
 
 from collections.abc import Callable, Sequence

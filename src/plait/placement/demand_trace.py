@@ -1,8 +1,8 @@
 """The demand that function calls of one job made, in bounded memory.
 
 - Calls of one role that touch become one busy interval, so a rollout of a thousand chunks is one entry.
-- A role keeps at most MAX_INTERVALS. When it has more, short gaps are closed if they are far shorter than the long ones (calls of
-  one phase); otherwise the oldest half is forgotten, for all roles alike.
+- A role keeps at most MAX_INTERVALS. When it has more, usual gaps are closed if they are far shorter than the long ones (they lie
+  between calls of one phase); otherwise the oldest half is forgotten, for all roles alike.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,11 @@ from plait.types.errors import StateError
 MAX_INTERVALS = 256
 """Of one role; a hundred periods say as much as a thousand."""
 GAP_RATIO = 8.0
-"""Long gaps at least this many times the usual one: the usual one lies within a phase."""
+"""Gaps at least this many times the usual one are long, and the usual ones then may lie within a phase."""
+MIN_LONG = 3
+"""They do if so many are long: fewer may be pauses of a job"""
+SHORT_GAP = 0.2
+"""or if the usual gap is shorter than this share of the usual call."""
 
 
 class FunctionRecord(msgspec.Struct, frozen=True):
@@ -88,10 +92,12 @@ class DemandTrace:
 
     def _shorten(self, role: Role) -> None:
         intervals = self._intervals[role]
-        gaps = np.sort([after[0] - before[1] for before, after in pairwise(intervals)])
-        usual, long = float(np.median(gaps)), float(gaps[int(0.95 * len(gaps))])
-        if long > GAP_RATIO * usual:
-            self._gap_s[role] = max(self._gap_s[role], float(np.sqrt(max(usual, long / GAP_RATIO**2) * long)))
+        gaps = np.asarray([after[0] - before[1] for before, after in pairwise(intervals)])
+        usual, longest = float(np.median(gaps)), float(gaps.max())
+        busy = float(np.median([end - start for start, end in intervals]))
+        num_long = int((gaps > GAP_RATIO * usual).sum())
+        if num_long >= MIN_LONG or (num_long and usual < SHORT_GAP * busy):
+            self._gap_s[role] = max(self._gap_s[role], float(np.sqrt(max(usual, longest / GAP_RATIO**3) * longest)) / 2)
             merged: list[Window] = []
             for window in intervals:
                 self._insert(merged, window, self._gap_s[role])

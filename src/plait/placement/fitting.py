@@ -43,10 +43,11 @@ def always(_: Fit) -> bool:
 
 
 class Fitter:
-    """`needs_overlap`: the cost looks at the overlap, which is the dear part of ranking."""
+    """`needs_overlap`: the cost looks at the overlap, the dear part of ranking. `num_judged`: co-runs that were executed."""
 
     def __init__(self, groups: WorkerGroups, cost: Cost, needs_overlap: bool) -> None:
         self.groups, self.cost, self.needs_overlap = groups, cost, needs_overlap
+        self.num_judged = 0
         self._refused: dict[tuple[object, ...], None] = {}
 
     def alone(self, job: Job) -> Fit | None:
@@ -63,15 +64,14 @@ class Fitter:
             if new not in free:
                 free[new] = self._free(job, new)
             slices = free[new]
-            if slices is None or (key := self._key(job, profile, choice)) in self._refused:
+            if slices is None:
                 continue
             targets = [slices[index] if group_id is None else group_id for index, group_id in enumerate(choice)]
+            before = self.num_judged
             found = self.at(job, profile, targets, now_s)
             if found is not None and accept(found):
                 return found
-            if found is None:
-                self._refuse(key)
-            num_evaluated += any(group_id is not None for group_id in choice)
+            num_evaluated += self.num_judged - before
             if num_evaluated >= EVALUATIONS:
                 return None
         return None
@@ -84,18 +84,26 @@ class Fitter:
         A job that is placed is judged as if it were not.
         """
         joined = [target for target in targets if isinstance(target, int)]
-        if not all(load_fits(loads) for loads in self._loads(job, profile, targets).values()):
+        others = self.groups.coupled(joined, job.job_id)
+        key = (
+            job.pools,
+            job.slo,
+            profile,
+            tuple(target if isinstance(target, int) else None for target in targets),
+            frozenset(others),
+        )
+        if key in self._refused or not all(load_fits(loads) for loads in self._loads(job, profile, targets).values()):
             return None
         if shift_s is None:
             shift_s = self._shift_s(job, profile, targets, now_s) if joined else 0.0
-        others = self.groups.coupled(joined, job.job_id)
         own_groups = [target if isinstance(target, int) else -1 - index for index, target in enumerate(targets)]
-        members = [member_of(job, profile, own_groups, shift_s)]
         if not others and len(set(own_groups)) == len(own_groups):
             return Fit(tuple(targets), shift_s, {job.job_id: 1.0})
-        members += [running(placed, now_s) for placed in others.values()]
-        slos = {job.job_id: job.slo} | {job_id: placed.job.slo for job_id, placed in others.items()}
-        verdict = judge(members, slos)
+        members = [member_of(job, profile, own_groups, shift_s), *(running(placed, now_s) for placed in others.values())]
+        self.num_judged += 1
+        verdict = judge(members, {job.job_id: job.slo} | {job_id: placed.job.slo for job_id, placed in others.items()})
+        if not verdict.is_admitted:
+            self._refuse(key)
         return Fit(tuple(targets), shift_s, verdict.slowdowns) if verdict.is_admitted else None
 
     def _combinations(self, job: Job, profile: JobProfile) -> Iterator[tuple[int | None, ...]]:
@@ -135,11 +143,6 @@ class Fitter:
         pools = [(pool, target) for pool, target in zip(job.pools, targets, strict=True) if isinstance(target, int)]
         demands = [demand_of(profile, pool.roles, now_s) for pool, _ in pools]
         return micro_shift(demands, [self.groups.timeline(target) for _, target in pools])[0]
-
-    def _key(self, job: Job, profile: JobProfile, choice: Sequence[int | None]) -> tuple[object, ...]:
-        joined = [group_id for group_id in choice if group_id is not None]
-        coupled = frozenset(self.groups.coupled(joined, job.job_id))
-        return (job.pools, job.slo, profile, tuple(choice), coupled)
 
     def _refuse(self, key: tuple[object, ...]) -> None:
         self._refused[key] = None
