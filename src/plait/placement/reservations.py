@@ -45,11 +45,13 @@ class Reservations:
 
     def reserve(self, claims: Sequence[Claim]) -> int | None:
         """The reservation's id; None if any claim does not fit, and then nothing has changed."""
+        self._check(claims)
         self._next_id += 1
         return self._next_id if self._reserve(self._next_id, claims) else None
 
     def replace(self, reservation: int, claims: Sequence[Claim]) -> bool:
         """Other claims for the same reservation; whether they fit, else the old ones stay."""
+        self._check(claims)
         before = self._claims[reservation]
         self.release(reservation)
         if self._reserve(reservation, claims):
@@ -78,7 +80,7 @@ class Reservations:
     def _reserve(self, reservation: int, claims: Sequence[Claim]) -> bool:
         taken: list[Claim] = []
         for claim in claims:
-            if not self._fits(claim):
+            if not all(self._slice_fits(claim, part) for part in claim.slices):
                 for index, done in enumerate(taken):
                     self._drop(reservation, index, done)
                 return False
@@ -92,14 +94,18 @@ class Reservations:
             self._put(reservation, index, claim)
         self._claims[reservation] = tuple(claims)
 
-    def _fits(self, claim: Claim) -> bool:
-        if not claim.end_s > claim.start_s or not 0 <= claim.share <= 1:
-            raise StateError(
-                f"a claim of share {claim.share} from {claim.start_s} to {claim.end_s} s.", "Claim 0 to 1, of some time."
-            )
-        if len({part.node_id for part in claim.slices}) < len(claim.slices):
-            raise StateError("a claim names a node twice.", "Put all of a node's devices in one slice.")
-        return all(self._slice_fits(claim, part) for part in claim.slices)
+    def _check(self, claims: Sequence[Claim]) -> None:
+        """Before anything is changed."""
+        for claim in claims:
+            if not claim.end_s > claim.start_s or not 0 <= claim.share <= 1:
+                raise StateError(
+                    f"a claim of share {claim.share} from {claim.start_s} to {claim.end_s} s.", "Claim 0 to 1, of some time."
+                )
+            names = [part.node_id for part in claim.slices]
+            if len(set(names)) < len(names):
+                raise StateError(f"a claim names a node twice: {names}.", "Put all of a node's devices in one slice.")
+            if unknown := [name for name in names if name not in self._view]:
+                raise StateError(f"nodes {unknown} are not here.", "Claim devices that a search found.")
 
     def _slice_fits(self, claim: Claim, part: Slice) -> bool:
         node = self._view.node(part.node_id)

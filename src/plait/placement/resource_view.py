@@ -115,6 +115,9 @@ class ResourceView:
     def nodes(self) -> list[Node]:
         return [state.node for group in self._groups.values() for state in group.nodes.values()]
 
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self._group_of
+
     def node(self, node_id: str) -> Node:
         return self._group_of[node_id].nodes[node_id].node
 
