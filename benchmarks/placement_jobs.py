@@ -33,7 +33,7 @@ class Size(msgspec.Struct, frozen=True):
     share: float
 
 
-SIZES = (Size("7B", 7e9, 16, 120, 0.80, 0.5), Size("30B", 30e9, 64, 240, 0.71, 0.35), Size("235B", 235e9, 256, 480, 0.81, 0.15))
+SIZES = (Size("7B", 7e9, 8, 120, 0.80, 0.5), Size("30B", 30e9, 32, 240, 0.71, 0.35), Size("235B", 235e9, 128, 480, 0.81, 0.15))
 
 
 class Arrival(msgspec.Struct, frozen=True):

@@ -29,12 +29,17 @@ class Pack(Placer):
 
 
 class Spread(Placer):
-    """Where it overlaps with others least: free devices first, then the group with the least overlap, the emptier on ties."""
+    """Where it overlaps with others least: on free devices while nobody else waits for them, or in the group with the least overlap.
+
+    The emptier group on ties.
+    """
 
     needs_overlap = True
 
     def cost(self, group: WorkerGroup | None, pool: Pool, load: float, overlap: float) -> float:
-        return 0.0 if group is None else 1 + overlap + 0.1 * group.load + _waste(group, pool)
+        if group is None:
+            return FREE_DEVICES_LAST if len(self.queue) > 1 else 0.0
+        return 1 + overlap + 0.1 * group.load + _waste(group, pool)
 
 
 class SpreadBackfill(Spread):
@@ -57,7 +62,9 @@ class SpreadBackfill(Spread):
         decisions = self._start_heads(now_s)
         if waiting := self._waiting():
             plan = plan_for(waiting[0], self.groups, now_s)
-            moved = self._consolidate(now_s, lambda placed, found: plan is None or self._keeps(plan, now_s, placed.job, found))
+            moved = self._placements.consolidate(
+                now_s, lambda placed, found: plan is None or self._keeps(plan, now_s, placed.job, found)
+            )
             if moved:
                 decisions += [*moved, *self._start_heads(now_s)]
         if len(waiting := self._waiting()) > 1:
