@@ -48,15 +48,16 @@ class Loop:
         for arrival in stream:
             self._push(arrival.at_s, "arrive", arrival.job.job_id)
 
-    def run(self) -> Outcome:
-        while self._events:
+    def run(self, max_decisions: int | None = None) -> Outcome:
+        """To the end, or until so many decisions have been timed."""
+        while self._events and (max_decisions is None or len(self._decisions_s) < max_decisions):
             at_s, _, kind, job_id, version = heapq.heappop(self._events)
             if kind == "end" and (job_id not in self._running or self._running[job_id].version != version):
                 continue
             self._device_s += (at_s - self._now_s) * sum(group.num_devices for group in self._placer.groups.groups.values())
             self._now_s = at_s
             self._apply(self._decide(kind, job_id))
-        if self._placer.queue:
+        if self._placer.queue and max_decisions is None:
             raise RuntimeError(f"{len(self._placer.queue)} jobs still wait with nothing running")
         return Outcome(self._now_s, self._device_s / 3600, self._slowdowns, self._waits_s, self._decisions_s)
 

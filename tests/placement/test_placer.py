@@ -201,12 +201,12 @@ def test_a_job_that_drifted_and_fits_nowhere_waits_at_the_head() -> None:
     placer = warm(Pack, 3)
     placer.submit(job("a"), 0)
     placer.submit(job("b"), 0)
-    placer.submit(job("c"), 0)
-    before = set(placer.groups.jobs["a"].groups) & set(placer.groups.jobs["b"].groups)
-    assert before
-    decisions = drifted(placer, "b", profile(100.0, 0.9), [1000, 1100, 1200])
-    assert (decisions[0].job_id, decisions[0].action) == ("b", Action.QUEUED)
-    assert "b" not in {member for group in placer.groups.groups.values() for member in group.members}
+    placer.submit(job("c", "new"), 0)
+    busy = JobProfile(100, (Phase(Role.ROLLOUT, 0, 90), Phase(Role.TRAIN, 0, 90)))
+    decisions = drifted(placer, "b", busy, [1000, 1100, 1200])
+    assert [(decision.job_id, decision.action) for decision in decisions] == [("b", Action.QUEUED)]
+    assert [waiting.job_id for waiting in placer.queue] == ["b", "c"]
+    assert placer.groups.jobs["a"].slowdown == 1
 
 
 def test_groups_of_one_member_are_emptied_for_those_who_wait() -> None:

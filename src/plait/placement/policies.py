@@ -29,17 +29,12 @@ class Pack(Placer):
 
 
 class Spread(Placer):
-    """Where it overlaps with others least: on free devices while nobody else waits for them, or in the group with the least overlap.
-
-    The emptier group on ties.
-    """
+    """Where it overlaps with others least: free devices first, then the group with the least overlap, the emptier on ties."""
 
     needs_overlap = True
 
     def cost(self, group: WorkerGroup | None, pool: Pool, load: float, overlap: float) -> float:
-        if group is None:
-            return FREE_DEVICES_LAST if len(self.queue) > 1 else 0.0
-        return 1 + overlap + 0.1 * group.load + _waste(group, pool)
+        return 0.0 if group is None else 1 + overlap + 0.1 * group.load + _waste(group, pool)
 
 
 class SpreadBackfill(Spread):
