@@ -3,8 +3,8 @@
     python -m benchmarks.placement [--quick] [--json FILE]
 
 A seeded stream of jobs like PlexRL's (`placement_jobs` tells what is assumed) runs through each policy in a coarse event loop, in
-which a job advances at the slowdown that the placer expects. Isolated = 100. Times of decisions are CPU seconds of this process, one
-thread; the cluster is full and the queue long, and a decision that starts many jobs counts as one.
+which a job advances at the slowdown that the placer expects. Isolated = 100. Times of decisions are CPU seconds of this process (one
+thread); the cluster is full and the queue long, and a decision that starts many jobs counts as one.
 """
 
 import argparse
@@ -24,9 +24,12 @@ from plait.placement.policies import Isolated, Pack, Spread, SpreadBackfill
 POLICIES: Mapping[str, type[Placer]] = {"isolated": Isolated, "pack": Pack, "spread": Spread, "spread+backfill": SpreadBackfill}
 PAPER = {"pack": 70.0, "spread": 65.0, "spread+backfill": 56.0}
 """Makespan with isolated = 100."""
-STREAMS = {"asynchronous": 1.0, "synchronous": 0.0}
-"""Share of the kinds of jobs that train beside the next rollout. PlexRL compares with split, asynchronous jobs: that is the claim."""
-NUM_JOBS, GAP_S, SEED, SLO = 600, 60.0, 1, 1.2
+STREAMS = {"asynchronous": (1.0, 1), "synchronous": (0.0, 1), "asynchronous, large pools": (1.0, 2)}
+"""Share of the kinds of jobs that train beside the next rollout, and a factor of all pools' devices.
+
+PlexRL compares with split, asynchronous jobs: that is the claim. How large its pools are, for the cluster, is not known.
+"""
+NUM_JOBS, GAP_S, SEED, SLO = 400, 60.0, 1, 1.2
 SIZES = (64, 256, 1024, 2048)
 CROWD, TIMED = 1000, 1300
 """Jobs at the largest cluster, nearly all there at once; decisions that are timed."""
@@ -41,13 +44,13 @@ def main() -> None:
     console = Console()
     devices, num_jobs = (256, 40) if arguments.quick else (SIZES[-1], NUM_JOBS)
     rows: list[dict[str, Any]] = []
-    for name, asynchronous in STREAMS.items():
-        rows += _compare(name, arrivals(num_jobs, GAP_S, arguments.seed, devices, asynchronous), devices, console)
+    for name, (asynchronous, pool_scale) in STREAMS.items():
+        stream = arrivals(num_jobs, GAP_S, arguments.seed, devices, asynchronous, pool_scale)
+        rows += _compare(name, stream, devices, console)
     for size in (64, 256) if arguments.quick else SIZES:
         rows.append(_timed(size, num_jobs if arguments.quick else CROWD * size // SIZES[-1] + 50, arguments.seed))
-        console.log(
-            f"{size} devices: {rows[-1]['decisions_per_s']:.0f} decisions/s, slowest {rows[-1]['slowest_decision_s']:.3f} s"
-        )
+        speed = rows[-1]["decisions_per_s"]
+        console.log(f"{size} devices: {speed:.0f} decisions/s, slowest {rows[-1]['slowest_decision_s']:.3f} s")
     headlines = headlines_of(rows)
     console.print(_table(row for row in rows if "stream" in row))
     for name, values in headlines.items():
@@ -62,9 +65,8 @@ def _compare(stream_name: str, stream: Sequence[Arrival], devices: int, console:
     for name, policy in POLICIES.items():
         outcome = Loop(policy(nodes_of(devices)), stream).run()
         base = rows[0] if rows else None
-        rows.append(
-            {"stream": stream_name, "policy": name, "devices": devices, "jobs": len(stream), "train_idle": idle, **_row(outcome)}
-        )
+        about = {"stream": stream_name, "policy": name, "devices": devices, "jobs": len(stream), "train_idle": idle}
+        rows.append(about | _row(outcome))
         for figure in ("makespan_s", "device_hours"):
             rows[-1][f"{figure}_relative"] = 100 * rows[-1][figure] / (base or rows[-1])[figure]
         console.log(f"{stream_name} {name}: makespan {rows[-1]['makespan_s_relative']:.1f}, {sum(outcome.decisions_s):.1f} s CPU")
@@ -125,10 +127,8 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> Table:
         table.add_column(name, justify="left" if name in ("stream", "policy") else "right")
     for row in rows:
         figures = (row["makespan_s_relative"], row["device_hours_relative"])
-        slow = (f"{row['mean_slowdown']:.3f}", f"{row['max_slowdown']:.3f}")
-        table.add_row(
-            row["stream"], row["policy"], *(f"{value:.1f}" for value in figures), *slow, f"{row['mean_wait_s'] / 3600:.1f}"
-        )
+        rest = (f"{row['mean_slowdown']:.3f}", f"{row['max_slowdown']:.3f}", f"{row['mean_wait_s'] / 3600:.1f}")
+        table.add_row(row["stream"], row["policy"], *(f"{value:.1f}" for value in figures), *rest)
     return table
 
 

@@ -1,9 +1,9 @@
 """Jobs like those of PlexRL's evaluation (arXiv 2605.20863, as told in MECHANISMS.md), by seed.
 
-From the paper: 7B, 30B-A3B and 235B; a training pool is idle 80, 71 and 81 % of a step when isolated. Assumed, for the paper leaves
-it open: the devices of each size, half of them for training; periods; lengths of jobs; shares of sizes; a switch of 2 s (Weave) plus
-16 bytes a parameter out and in at 20 GB/s for each device. Rollout fills the rest of the step (synchronous: the two phases take
-turns), or, in asynchronous jobs, 95 % of it, beside the training of the step before.
+From the paper: 7B, 30B-A3B and 235B; a training pool is idle 80, 71 and 81 % of a step when isolated. Assumed, since the paper
+leaves it open: the devices of each size, half of them for training; periods; lengths of jobs; shares of sizes; a switch of 2 s
+(Weave), plus 16 bytes a parameter out and in at 20 GB/s for each device. Rollout fills the rest of the step (synchronous: the two
+phases take turns), or, in asynchronous jobs, 95 % of it, beside the training of the step before.
 """
 
 import math
@@ -48,10 +48,11 @@ def nodes_of(num_devices: int) -> list[Node]:
     return [Node(f"n{number:04}", f"g{number // NODES_PER_GROUP:02}", DEVICES_PER_NODE, NODE_MEMORY) for number in numbers]
 
 
-def arrivals(num_jobs: int, gap_s: float, seed: int, max_devices: int, asynchronous: float = 0.0) -> list[Arrival]:
+def arrivals(num_jobs: int, gap_s: float, seed: int, max_devices: int, asynchronous: float, pool_scale: int = 1) -> list[Arrival]:
     """In order of time, on average one per `gap_s`; `asynchronous`: share of the kinds that train beside the next rollout."""
     rng = random.Random(seed)
-    sizes = [size for size in SIZES if 2 * size.pool_devices <= max_devices]
+    scaled = [msgspec.structs.replace(size, pool_devices=size.pool_devices * pool_scale) for size in SIZES]
+    sizes = [size for size in scaled if 2 * size.pool_devices <= max_devices]
     kinds = [(size, number, _profile(size, rng, rng.random() < asynchronous)) for size in sizes for number in range(KINDS_PER_SIZE)]
     weights = [size.share for size, _, _ in kinds]
     found: list[Arrival] = []
