@@ -3,8 +3,8 @@
     python -m benchmarks.placement [--quick] [--json FILE]
 
 A seeded stream of jobs like PlexRL's (`placement_jobs` tells what is assumed) runs through each policy in a coarse event loop, in
-which a job advances at the slowdown that the placer expects. Isolated = 100. Times of decisions are CPU seconds of this process (one
-thread); the cluster is full and the queue long, and a decision that starts many jobs counts as one.
+which a job advances at the slowdown that the placer expects. Isolated = 100. Times of decisions are CPU seconds of this process,
+which has one thread; the cluster is full and the queue long, and a decision that starts many jobs counts as one.
 """
 
 import argparse
@@ -24,12 +24,13 @@ from plait.placement.policies import Isolated, Pack, Spread, SpreadBackfill
 POLICIES: Mapping[str, type[Placer]] = {"isolated": Isolated, "pack": Pack, "spread": Spread, "spread+backfill": SpreadBackfill}
 PAPER = {"pack": 70.0, "spread": 65.0, "spread+backfill": 56.0}
 """Makespan with isolated = 100."""
-STREAMS = {"asynchronous": (1.0, 1), "synchronous": (0.0, 1), "asynchronous, large pools": (1.0, 2)}
-"""Share of the kinds of jobs that train beside the next rollout, and a factor of all pools' devices.
+STREAMS = {"asynchronous": (1.0, 1, 800), "synchronous": (0.0, 1, 300), "asynchronous, large pools": (1.0, 2, 300)}
+"""Share of the kinds of jobs that train beside the next rollout, a factor of all pools' devices, jobs.
 
 PlexRL compares with split, asynchronous jobs: that is the claim. How large its pools are, for the cluster, is not known.
 """
-NUM_JOBS, GAP_S, SEED, SLO = 400, 60.0, 1, 1.2
+QUICK_DEVICES, QUICK_JOBS = 256, 40
+GAP_S, SEED, SLO = 60.0, 1, 1.2
 SIZES = (64, 256, 1024, 2048)
 CROWD, TIMED = 1000, 1300
 """Jobs at the largest cluster, nearly all there at once; decisions that are timed."""
@@ -42,13 +43,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of the stream of jobs")
     arguments = parser.parse_args()
     console = Console()
-    devices, num_jobs = (256, 40) if arguments.quick else (SIZES[-1], NUM_JOBS)
+    devices = QUICK_DEVICES if arguments.quick else SIZES[-1]
     rows: list[dict[str, Any]] = []
-    for name, (asynchronous, pool_scale) in STREAMS.items():
-        stream = arrivals(num_jobs, GAP_S, arguments.seed, devices, asynchronous, pool_scale)
+    for name, (asynchronous, pool_scale, num_jobs) in STREAMS.items():
+        stream = arrivals(QUICK_JOBS if arguments.quick else num_jobs, GAP_S, arguments.seed, devices, asynchronous, pool_scale)
         rows += _compare(name, stream, devices, console)
     for size in (64, 256) if arguments.quick else SIZES:
-        rows.append(_timed(size, num_jobs if arguments.quick else CROWD * size // SIZES[-1] + 50, arguments.seed))
+        rows.append(_timed(size, QUICK_JOBS if arguments.quick else CROWD * size // SIZES[-1] + 50, arguments.seed))
         speed = rows[-1]["decisions_per_s"]
         console.log(f"{size} devices: {speed:.0f} decisions/s, slowest {rows[-1]['slowest_decision_s']:.3f} s")
     headlines = headlines_of(rows)

@@ -287,3 +287,17 @@ def test_all_who_were_admitted_keep_their_bound(policy: type[Placer], choices: l
     now_s = 100.0
     executed = slowdowns([running(placed, now_s) for placed in placer.groups.jobs.values()], 200)
     assert max(executed.values(), default=1.0) <= 1.2
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(50, 5000)), min_size=3, max_size=20), st.booleans())
+def test_backfill_never_puts_off_the_estimated_start_of_the_head(jobs: list[tuple[int, int]], is_warm: bool) -> None:
+    placer = SpreadBackfill(nodes(6))
+    if is_warm:
+        placer.profiles = {f"k{kind}": profile(80.0 + 25 * kind, 0.15 + 0.05 * kind) for kind in range(4)}
+    for number, (kind, expected_s) in enumerate(jobs):
+        before, head = placer.estimated_start_s(float(number)), placer.queue[:1]
+        placer.submit(job(f"j{number}", f"k{kind}", (2, 4, 8, 16)[kind], float(expected_s)), float(number))
+        after = placer.estimated_start_s(float(number))
+        if before is not None and after is not None and placer.queue[:1] == head:
+            assert after <= before + 1e-6
