@@ -107,8 +107,7 @@ def test_one_pool_of_both_roles_is_one_group() -> None:
 def test_backfill_starts_who_does_not_delay_the_head() -> None:
     placer = warm(SpreadBackfill, 4, "")
     placer.submit(job("a", expected_s=1000), 0)
-    placer.submit(job("head", devices=16, expected_s=1000), 0)
-    assert placer.estimated_start_s(0) == 1000
+    assert placer.submit(job("head", devices=16, expected_s=1000), 0).estimated_start_s == 1000
     assert placer.submit(job("long", expected_s=2000), 0).action == Action.QUEUED
     assert placer.submit(job("short", expected_s=900), 0).action == Action.PLACED
     assert placer.estimated_start_s(0) == 1000

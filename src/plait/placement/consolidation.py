@@ -1,7 +1,7 @@
 """Which group of one member to empty into which other group, so that devices come free for jobs that wait.
 
 The lightest such group first; of the groups that its job could join, the fullest first, as Pack would. The job keeps its phase and
-its other pools; everybody concerned is admitted anew. At most MERGES attempts for one decision.
+its other pools; everybody concerned is admitted anew. At most MERGES co-runs are executed for one decision.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,9 @@ def next_merge(
     may_move: Callable[[str, float], bool],
     accept: Callable[[PlacedJob, Fit], bool],
     tried: set[tuple[str, int]],
+    judged_limit: int,
 ) -> tuple[PlacedJob, Fit] | None:
-    """`tried`: what was, in this decision; it grows."""
+    """`tried`: what was, in this decision; it grows. `judged_limit`: of the fitter's count of co-runs."""
     for group in sorted(groups.groups.values(), key=lambda group: (group.load, group.group_id)):
         placed = _sole_member(groups, group)
         if placed is None or placed.profile is None or not may_move(placed.job.job_id, now_s):
@@ -31,7 +32,7 @@ def next_merge(
             attempt = (placed.job.job_id, target.group_id)
             if attempt in tried:
                 continue
-            if len(tried) >= MERGES:
+            if fitter.num_judged >= judged_limit:
                 return None
             tried.add(attempt)
             moved = [target.group_id if at == group.group_id else at for at in placed.groups]

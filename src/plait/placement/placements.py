@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from plait.placement.consolidation import next_merge
+from plait.placement.consolidation import MERGES, next_merge
 from plait.placement.decision import Action, Decision, PoolPlacement
 from plait.placement.drift import DriftSettings, DriftWatch
 from plait.placement.fitting import Fit, Fitter
@@ -72,7 +72,8 @@ class Placements:
         """Empties groups of one member into others, for those who wait."""
         decisions: list[Decision] = []
         tried: set[tuple[str, int]] = set()
-        while (merge := next_merge(self.groups, self._fitter, now_s, self._may_move, accept, tried)) is not None:
+        limit = self._fitter.num_judged + MERGES
+        while (merge := next_merge(self.groups, self._fitter, now_s, self._may_move, accept, tried, limit)) is not None:
             placed, found = merge
             moved = self.move(placed, placed.profile, found, now_s) if placed.profile is not None else None
             if moved is not None:

@@ -14,6 +14,7 @@ from plait.placement.demand_trace import DemandTrace
 from plait.placement.drift import DriftSettings
 from plait.placement.extraction import extract
 from plait.placement.fitting import Fit, Fitter, always
+from plait.placement.head_plan import plan_for
 from plait.placement.job import Job, Pool
 from plait.placement.job_profile import JobProfile
 from plait.placement.placements import Placements, rest_of
@@ -49,7 +50,10 @@ class Placer:
             )
         self.queue.append(job)
         started = self._start_new(job, now_s)
-        return started or Decision(job.job_id, Action.QUEUED, reason="no place is free")
+        if started is not None:
+            return started
+        estimate_s = self.estimated_start_s(now_s) if self._waiting()[0] is job else None
+        return Decision(job.job_id, Action.QUEUED, estimated_start_s=estimate_s, reason="no place is free")
 
     def job_ended(self, job_id: str, now_s: float) -> list[Decision]:
         """It ended, failed or was cancelled."""
@@ -93,6 +97,12 @@ class Placer:
             return []
         self.profiles[placed.job.kind] = profile
         return self._place_anew(placed, profile, now_s, anchor_s)
+
+    def estimated_start_s(self, now_s: float) -> float | None:
+        """The latest start of the head of the queue, by expected ends; None if nobody waits, or too few ends are known."""
+        waiting = self._waiting()
+        plan = plan_for(waiting[0], self.groups, now_s) if waiting else None
+        return plan.start_s if plan is not None else None
 
     def slowdown(self, job_id: str) -> float:
         """Expected T_co / T_solo of a placed job."""

@@ -40,12 +40,6 @@ class Spread(Placer):
 class SpreadBackfill(Spread):
     """As Spread; and when the head of the queue fits nowhere, those behind it start if that does not delay its estimated start."""
 
-    def estimated_start_s(self, now_s: float) -> float | None:
-        """Of the head of the queue; None if nobody waits, or nothing is known."""
-        waiting = self._waiting()
-        plan = plan_for(waiting[0], self.groups, now_s) if waiting else None
-        return plan.start_s if plan is not None else None
-
     def _start_new(self, job: Job, now_s: float) -> Decision | None:
         waiting = self._waiting()
         if waiting[0] is job:
