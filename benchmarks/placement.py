@@ -9,6 +9,7 @@ which has one thread; the cluster is full and the queue long, and a decision tha
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common import headline, write_json
-from benchmarks.placement_jobs import Arrival, arrivals, nodes_of, train_idle
+from benchmarks.placement_jobs import arrivals, nodes_of, train_idle
 from benchmarks.placement_loop import Loop, Outcome
 from plait.placement.placer import Placer
 from plait.placement.policies import Isolated, Pack, Spread, SpreadBackfill
@@ -24,13 +25,13 @@ from plait.placement.policies import Isolated, Pack, Spread, SpreadBackfill
 POLICIES: Mapping[str, type[Placer]] = {"isolated": Isolated, "pack": Pack, "spread": Spread, "spread+backfill": SpreadBackfill}
 PAPER = {"pack": 70.0, "spread": 65.0, "spread+backfill": 56.0}
 """Makespan with isolated = 100."""
-STREAMS = {"asynchronous": (1.0, 1, 800), "synchronous": (0.0, 1, 300), "asynchronous, large pools": (1.0, 2, 300)}
+STREAMS = {"asynchronous": (1.0, 1, 600), "synchronous": (0.0, 1, 250), "asynchronous, large pools": (1.0, 2, 250)}
 """Share of the kinds of jobs that train beside the next rollout, a factor of all pools' devices, jobs.
 
 PlexRL compares with split, asynchronous jobs: that is the claim. How large its pools are, for the cluster, is not known.
 """
 QUICK_DEVICES, QUICK_JOBS = 256, 40
-GAP_S, SEED, SLO = 60.0, 1, 1.2
+GAP_S, CROWD_GAP_S, SEED, SLO = 60.0, 3.0, 1, 1.2
 SIZES = (64, 256, 1024, 2048)
 CROWD, TIMED = 1000, 1300
 """Jobs at the largest cluster, nearly all there at once; decisions that are timed."""
@@ -41,17 +42,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="256 devices, 40 jobs")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--seed", type=int, default=SEED, help="of the stream of jobs")
+    parser.add_argument("--workers", type=int, default=1, help="processes; one policy and stream is always of one")
     arguments = parser.parse_args()
     console = Console()
-    devices = QUICK_DEVICES if arguments.quick else SIZES[-1]
+    tasks = _tasks(arguments.quick, arguments.seed)
     rows: list[dict[str, Any]] = []
-    for name, (asynchronous, pool_scale, num_jobs) in STREAMS.items():
-        stream = arrivals(QUICK_JOBS if arguments.quick else num_jobs, GAP_S, arguments.seed, devices, asynchronous, pool_scale)
-        rows += _compare(name, stream, devices, console)
-    for size in (64, 256) if arguments.quick else SIZES:
-        rows.append(_timed(size, QUICK_JOBS if arguments.quick else CROWD * size // SIZES[-1] + 50, arguments.seed))
-        speed = rows[-1]["decisions_per_s"]
-        console.log(f"{size} devices: {speed:.0f} decisions/s, slowest {rows[-1]['slowest_decision_s']:.3f} s")
+    with ProcessPoolExecutor(arguments.workers) as pool:
+        for row in pool.map(_run, tasks):
+            rows.append(row)
+            console.log({key: row[key] for key in ("stream", "policy", "devices", "makespan_s", "decisions_per_s") if key in row})
+    _relate(rows)
     headlines = headlines_of(rows)
     console.print(_table(row for row in rows if "stream" in row))
     for name, values in headlines.items():
@@ -60,18 +60,43 @@ def main() -> None:
         write_json(arguments.json, rows, headlines)
 
 
-def _compare(stream_name: str, stream: Sequence[Arrival], devices: int, console: Console) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    idle = train_idle(stream)
-    for name, policy in POLICIES.items():
-        outcome = Loop(policy(nodes_of(devices)), stream).run()
-        base = rows[0] if rows else None
-        about = {"stream": stream_name, "policy": name, "devices": devices, "jobs": len(stream), "train_idle": idle}
-        rows.append(about | _row(outcome))
-        for figure in ("makespan_s", "device_hours"):
-            rows[-1][f"{figure}_relative"] = 100 * rows[-1][figure] / (base or rows[-1])[figure]
-        console.log(f"{stream_name} {name}: makespan {rows[-1]['makespan_s_relative']:.1f}, {sum(outcome.decisions_s):.1f} s CPU")
-    return rows
+def _tasks(is_quick: bool, seed: int) -> list[dict[str, Any]]:
+    devices = QUICK_DEVICES if is_quick else SIZES[-1]
+    tasks: list[dict[str, Any]] = [
+        {
+            "stream": stream,
+            "policy": policy,
+            "devices": devices,
+            "jobs": QUICK_JOBS if is_quick else STREAMS[stream][2],
+            "seed": seed,
+        }
+        for stream in STREAMS
+        for policy in reversed([*POLICIES])
+    ]
+    for size in (64, 256) if is_quick else SIZES:
+        num_jobs = QUICK_JOBS if is_quick else CROWD * size // SIZES[-1] + 50
+        tasks.append({"policy": "spread+backfill", "devices": size, "jobs": num_jobs, "seed": seed})
+    return tasks
+
+
+def _run(task: dict[str, Any]) -> dict[str, Any]:
+    placer = POLICIES[task["policy"]](nodes_of(task["devices"]))
+    if "stream" not in task:
+        stream = arrivals(task["jobs"], CROWD_GAP_S, task["seed"], task["devices"], 0.5)
+        outcome = Loop(placer, stream).run(max_decisions=task["jobs"] + task["jobs"] * (TIMED - CROWD) // CROWD)
+        return task | _speed(outcome.decisions_s)
+    asynchronous, pool_scale, _ = STREAMS[task["stream"]]
+    stream = arrivals(task["jobs"], GAP_S, task["seed"], task["devices"], asynchronous, pool_scale)
+    return task | {"train_idle": train_idle(stream)} | _row(Loop(placer, stream).run())
+
+
+def _relate(rows: Sequence[dict[str, Any]]) -> None:
+    """To isolated = 100, in the same stream."""
+    isolated = {row["stream"]: row for row in rows if row["policy"] == "isolated"}
+    for row in rows:
+        if "stream" in row:
+            for figure in ("makespan_s", "device_hours"):
+                row[f"{figure}_relative"] = 100 * row[figure] / isolated[row["stream"]][figure]
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -94,13 +119,6 @@ def _speed(decisions_s: Sequence[float]) -> dict[str, float]:
         "median_decision_s": ordered[len(ordered) // 2],
         "slowest_decision_s": ordered[-1],
     }
-
-
-def _timed(devices: int, num_jobs: int, seed: int) -> dict[str, Any]:
-    """The policy that looks at most."""
-    stream = arrivals(num_jobs, 3.0, seed, devices, 0.5)
-    outcome = Loop(SpreadBackfill(nodes_of(devices)), stream).run(max_decisions=num_jobs + num_jobs * (TIMED - CROWD) // CROWD)
-    return {"policy": "spread+backfill", "devices": devices, "jobs": num_jobs, **_speed(outcome.decisions_s)}
 
 
 def headlines_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
