@@ -1,9 +1,20 @@
 """Contents on the device: flat buffers of bytes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 from plait.types.errors import CapacityError
+
+
+@contextmanager
+def _named_errors(device: torch.device, num_bytes: int) -> Iterator[None]:
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as error:  # torch raises the latter on the CPU
+        raise CapacityError(f"{device} has no room for {num_bytes} bytes: {error}.", "Lower its budget.") from error
 
 
 class DeviceStore:
@@ -13,10 +24,13 @@ class DeviceStore:
 
     def allocate(self, num_bytes: int) -> Tensor:
         """`CapacityError` if the device has less than the budget says."""
-        try:
+        with _named_errors(self.device, num_bytes):
             return torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            raise CapacityError(f"{self.device} has no room for {num_bytes} bytes: {error}.", "Lower its budget.") from error
+
+    def own(self, buffer: Tensor) -> Tensor:
+        """The buffer, on the device."""
+        with _named_errors(self.device, buffer.numel()):
+            return buffer.to(self.device)
 
     def put(self, key: str, buffer: Tensor) -> None:
         self._buffers[key] = buffer

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from plait.residency.device_store import DeviceStore
 from plait.residency.disk_store import DiskStore
+from plait.residency.holdings import Place
 from plait.residency.host_store import HostStore
-from plait.residency.ledger import Place, ResidencyLedger
+from plait.residency.ledger import ResidencyLedger
 from plait.residency.rates import TransferRates
 from plait.residency.tensor_group import TensorGroup
 from plait.residency.tier import Tier
@@ -52,38 +53,35 @@ class Stores:
 
     # ---- one content at a time, without the lock
 
-    def buffer(self, key: str) -> tuple[Tier, Tensor]:
-        """A content's bytes, and whence: the device's own buffer, or read into the host's memory."""
+    def buffer(self, key: str) -> Tensor:
+        """A content's bytes: the device's own buffer, or read into the host's memory."""
         with self.changed:
-            tier, size = self.ledger.place(key), self.ledger.num_bytes(key)
+            tier, num_bytes = self.ledger.place(key), self.ledger.num_bytes(key)
             if tier is Tier.DEVICE:
-                return tier, self.device.get(key)
+                return self.device.get(key)
         if tier is None:
-            raise StateError(f"content {key} is nowhere.", "Load the group again from where it came from.")
-        buffer = torch.empty(size, dtype=torch.uint8)
+            raise _nowhere(key)
+        buffer = torch.empty(num_bytes, dtype=torch.uint8)
         self.file_store(tier).read(key, buffer)
-        return tier, buffer
+        return buffer
 
-    def load(self, key: str, num_bytes: int) -> Tensor:
-        """A copy of a content for the device, from the fastest tier below that has it whole."""
+    def load(self, key: str, num_bytes: int) -> tuple[Tier, Tensor]:
+        """A copy of a content for the device, from the fastest tier that has it whole. A damaged copy is given up for another."""
         buffer = self.device.allocate(num_bytes)
-        errors: list[StateError] = []
+        error = _nowhere(key)
+        damaged: list[Place] = []
         for tier in (Tier.HOST, Tier.DISK):
             with self.changed:
                 is_here = self.ledger.has(tier, key)
             if is_here:
                 try:
-                    start_s = time.perf_counter()
                     self.file_store(tier).read(key, buffer)
-                    self.observe((tier, Tier.DEVICE), num_bytes, start_s)
-                    return buffer
-                except StateError as error:
-                    errors.append(error)
-        raise errors[0] if errors else StateError(f"content {key} is nowhere.", "Load the group again from where it came from.")
-
-    def observe(self, route: tuple[Tier, Tier], num_bytes: int, start_s: float) -> None:
-        with self.changed:
-            self.rates.observe(route, num_bytes, time.perf_counter() - start_s)
+                    self.discard(damaged, is_lost=True)
+                    return tier, buffer
+                except StateError as found:
+                    error = found
+                    damaged.append((tier, key))
+        raise error
 
     def agrees(self, key: str, buffer: Tensor) -> bool:
         """Whether a content of this key, if there is one, has these bytes."""
@@ -95,7 +93,7 @@ class Stores:
                 return self.device.holds(key, buffer)
         return self.file_store(tier).holds(key, buffer)
 
-    # ---- under the lock
+    # ---- of several
 
     def discard(self, places: Iterable[Place], is_lost: bool = False) -> None:
         """Contents leave their tiers."""
@@ -119,3 +117,7 @@ class Stores:
             self.host.close()
         if self.disk is not None:
             self.disk.close()
+
+
+def _nowhere(key: str) -> StateError:
+    return StateError(f"content {key} is nowhere.", "Load the group again from where it came from.")
