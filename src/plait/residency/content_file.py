@@ -4,8 +4,10 @@ The digest is XXH3 (128 bits, hex), more than ten times as fast as a copy. It is
 content by its digest compares the bytes too (`holds`); a copy that is read back is checked against it for damage.
 """
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import xxhash
 from torch import Tensor
 
 from plait.types.errors import StateError
+
+log = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 20
 """Small enough to stay in the processor's cache between the digest and the copy."""
@@ -46,12 +50,16 @@ def write(path: Path, parts: Iterable[memoryview], with_digest: bool) -> str:
             for part in parts:
                 if with_digest:
                     hasher.update(part)
-                while part:
-                    part = part[file.write(part) :]
+                _write_all(file, part)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     return hasher.hexdigest() if with_digest else ""
+
+
+def _write_all(file: FileIO, part: memoryview) -> None:
+    while part:
+        part = part[file.write(part) :]
 
 
 def read(path: Path, buffer: Tensor, expected_digest: str = "") -> None:
@@ -106,6 +114,16 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def remove(path: Path) -> bool:
+    """Whether the file is gone. One that cannot be removed is logged: it takes room, and harms nobody."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("cannot remove %s: %s", path, error)
+        return False
+    return True
 
 
 def _check_size(path: Path, found: int, expected: int) -> None:

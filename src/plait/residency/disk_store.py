@@ -102,8 +102,9 @@ class DiskStore:
     def holds(self, key: str, buffer: Tensor) -> bool:
         return content_file.compare(self._contents / key, buffer)
 
-    def remove(self, key: str) -> None:
-        (self._contents / key).unlink(missing_ok=True)
+    def remove(self, key: str) -> bool:
+        """Whether it is gone; an error is logged."""
+        return content_file.remove(self._contents / key)
 
     # ---- groups
 

@@ -50,7 +50,7 @@ class GroupChanges:
             self._replace(group)
 
     def _adopt(self, buffers: Mapping[str, Tensor]) -> None:
-        """Buffers that are on the device under another key, which they are about to lose."""
+        """Count buffers for which others are about to leave."""
         for key, buffer in buffers.items():
             self._stores.device.put(key, buffer)
         self._ledger.adopt(Tier.DEVICE, {key: buffer.numel() for key, buffer in buffers.items()})
@@ -65,10 +65,16 @@ class GroupChanges:
         if not is_whole:
             self._mover.load(name)
         with self._changed:
-            group, buffers = self._updated(self._stores.groups[name], tensors, version)
-        reservation = self._mover.reserve(Tier.DEVICE, {key: buffer.numel() for key, buffer in buffers.items()}, name)
-        with self._changed:
-            self._mover.arrive(reservation, buffers)
+            before = self._stores.groups[name]
+            group, buffers = self._updated(before, tensors, version)
+            leaving = [key for key in before.contents.keys() - group.contents.keys() if self._ledger.users(key) == {name}]
+            freed_bytes = sum(before.contents[key] for key in leaving if self._ledger.has(Tier.DEVICE, key))
+        on_device = self._stores.device.own(buffers)
+        more_bytes = max(0, sum(buffer.numel() for buffer in buffers.values()) - freed_bytes)
+        reservation = self._mover.reserve(Tier.DEVICE, {name: more_bytes}, name)
+        with self._changed:  # in one step, since what comes takes the room of what leaves
+            self._mover.roll_back(reservation)
+            self._adopt(on_device)
             self._replace(group)
 
     def _updated(

@@ -70,6 +70,10 @@ class Holdings:
         """Whether no other tier holds a content."""
         return not any(key in self._present[other] for other in TIERS if other is not tier)
 
+    def is_garbage(self, tier: Tier, key: str) -> bool:
+        """Whether a content is there for nobody."""
+        return key in self._present[tier] and key not in self._users and not (tier is Tier.DISK and key in self._savers)
+
     # ---- groups
 
     def put(self, name: str, contents: Contents) -> list[Place]:
@@ -118,12 +122,7 @@ class Holdings:
         return self._saved.get(name, frozenset())
 
     def _garbage(self, keys: Iterable[str]) -> list[Place]:
-        found: list[Place] = []
-        for key in sorted(keys):
-            tiers = TIERS if not self._savers.get(key) else (Tier.DEVICE, Tier.HOST)
-            if not self._users.get(key):
-                found += [(tier, key) for tier in tiers if key in self._present[tier]]
-        return found
+        return [(tier, key) for key in sorted(keys) for tier in TIERS if self.is_garbage(tier, key)]
 
     def rename(self, old: str, new: str) -> None:
         """Give a content its final key. A tier that held both now holds one of two equal copies."""

@@ -7,6 +7,7 @@
 """
 
 import fcntl
+import logging
 import os
 import shutil
 import uuid
@@ -19,6 +20,7 @@ from torch import Tensor
 from plait.residency import content_file
 from plait.residency.tensor_group import is_private
 
+log = logging.getLogger(__name__)
 _PART = ".part"
 
 
@@ -92,10 +94,16 @@ class HostStore:
     def holds(self, key: str, buffer: Tensor) -> bool:
         return content_file.compare(self._own / key, buffer)
 
-    def remove(self, key: str) -> None:
-        with self._locked():
-            (self._own / key).unlink(missing_ok=True)
-            _remove_unused([self._pool / key])
+    def remove(self, key: str) -> bool:
+        """Whether it is gone, unless others use it; an error is logged."""
+        try:
+            with self._locked():
+                (self._own / key).unlink(missing_ok=True)
+                _remove_unused([self._pool / key])
+        except OSError as error:
+            log.warning("cannot remove %s: %s", self._own / key, error)
+            return False
+        return True
 
     def close(self) -> None:
         """Remove what only this process uses."""

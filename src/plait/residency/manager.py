@@ -90,7 +90,8 @@ class StateManager:
     def drop(self, name: str) -> None:
         """Forget a group, in all tiers. `StateError` if it is in use."""
         with self._mover.moving(name):
-            self._mover.check_unused(name)
+            if self._mover.is_used(name):
+                raise StateError(f"group {name!r} is in use.", "Release it first.")
             self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -154,12 +155,13 @@ class StateManager:
                 self._mover.lift(name)
 
     def offload(self, name: str, tier: Tier = Tier.HOST) -> None:
-        """Move a group down to a tier beside the caller. To the disk goes a copy that outlives a crash."""
+        """Move a group down to a tier beside the caller, unless it is in use then. What is on disk outlives a crash."""
         self._background.submit(self._offload, name, tier)
 
     def _offload(self, name: str, tier: Tier) -> None:
         with self._mover.moving(name):
-            self._mover.leave(name, tier)
+            if not self._mover.is_used(name):
+                self._mover.leave(name, tier)
 
     def flush(self) -> None:
         """Wait for what was prefetched and offloaded."""

@@ -82,7 +82,7 @@ class Mover:
     def arrive(self, reservation: Reservation, buffers: Mapping[str, Tensor]) -> None:
         """The reserved contents are here, on whichever device: if they cannot be copied, what was reserved is given back."""
         try:
-            on_device = {key: self._stores.device.own(buffer) for key, buffer in buffers.items()}
+            on_device = self._stores.device.own(buffers)
         except BaseException:
             self.roll_back(reservation)
             raise
@@ -158,9 +158,8 @@ class Mover:
     # ---- away from the device
 
     def leave(self, name: str, tier: Tier) -> None:
-        """A group leaves all tiers faster than this one, into it; the caller is `moving` it. `StateError` if it is in use."""
+        """A group leaves all tiers faster than this one, into it; the caller is `moving` it, and nobody uses it."""
         with self._changed:
-            self.check_unused(name)
             contents = self._ledger.contents(name)
             nowhere_below = {key: n for key, n in contents.items() if self._ledger.place_below(key) is None}
         if tier is Tier.DISK:
@@ -173,11 +172,10 @@ class Mover:
                 self._discard_freed(faster, [name])
             self._ledger.pin(name, TIERS)
 
-    def check_unused(self, name: str) -> None:
-        """`StateError` if anybody but the caller, who is `moving` it, uses a group."""
+    def is_used(self, name: str) -> bool:
+        """Whether anybody has acquired a group that the caller is `moving`."""
         with self._changed:
-            if self._ledger.pins(name) > 1:
-                raise StateError(f"group {name!r} is in use.", "Release it first.")
+            return self._ledger.pins(name) > 1
 
     def _leave(self, tier: Tier, names: Sequence[str]) -> None:
         """Groups leave a tier; what has no other copy is copied down first."""

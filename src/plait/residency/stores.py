@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from plait.residency.device_store import DeviceStore
+from plait.residency.device_store import DeviceStore, allocate
 from plait.residency.disk_store import DiskStore
 from plait.residency.holdings import Place
 from plait.residency.host_store import HostStore
@@ -36,6 +36,8 @@ class Stores:
         self.device = DeviceStore(device)
         self.host = HostStore(host_folder) if host_folder is not None else None
         self.disk = DiskStore(disk_folder) if disk_folder is not None else None
+        self._left: list[Place] = []
+        """What nobody uses and could not be removed."""
         self._adopt_disk()
 
     def _adopt_disk(self) -> None:
@@ -61,7 +63,7 @@ class Stores:
                 return self.device.get(key)
         if tier is None:
             raise _nowhere(key)
-        buffer = torch.empty(num_bytes, dtype=torch.uint8)
+        buffer = allocate(num_bytes, "cpu")
         self.file_store(tier).read(key, buffer)
         return buffer
 
@@ -96,11 +98,16 @@ class Stores:
     # ---- of several
 
     def discard(self, places: Iterable[Place], is_lost: bool = False) -> None:
-        """Contents leave their tiers."""
+        """Contents leave their tiers. What cannot be removed stays counted, and is tried again next time if nobody uses it."""
         with self.changed:
-            for tier, key in places:
-                self.ledger.discard(tier, key, is_lost)
-                (self.device if tier is Tier.DEVICE else self.file_store(tier)).remove(key)
+            left = [(tier, key) for tier, key in self._left if self.ledger.is_garbage(tier, key)]
+            self._left.clear()
+            for tier, key in dict.fromkeys([*left, *places]):
+                store = self.device if tier is Tier.DEVICE else self.file_store(tier)
+                if store.remove(key) or is_lost:
+                    self.ledger.discard(tier, key, is_lost)
+                elif self.ledger.is_garbage(tier, key):
+                    self._left.append((tier, key))
             self.changed.notify_all()
 
     def rename(self, name: str, keys: dict[str, str]) -> None:
