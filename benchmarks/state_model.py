@@ -22,7 +22,7 @@ WIDE = {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num
 
 
 def base_model(is_quick: bool) -> tuple[str, ModelConfig, dict[str, Tensor]]:
-    """Name, shape and bfloat16 weights: SmolLM2 if it is here, else random weights of its shape, of which quick takes two layers."""
+    """Name, shape and bfloat16 weights: SmolLM2 if it is here, else random ones of its shape; quick takes two layers."""
     path = next((entry.path for entry in list_models() if entry.name == MODEL), None)
     if path is not None and not is_quick:
         return MODEL, *load_model(path, torch.bfloat16)

@@ -1,10 +1,12 @@
 """How fast a group moves between tiers, against plain copies of the same bytes in files of the same sizes, synced as often.
 
 What is plain: a copy is `torch.clone` of each buffer; the disk is one file per content, written, then all synced, then the folder;
-read into new buffers. Reads from the disk find nothing of it in the system's cache, in both. Systems take turns; the fastest round
-of each counts, since what else runs on the machine can only add to it.
+read into new buffers. New memory is new to the process, in both: else it would depend on what was freed before. Reads from the
+disk find nothing of it in the system's cache, in both. Systems take turns; the fastest round of each counts, since what else runs
+on the machine can only add to it.
 """
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -23,7 +25,16 @@ from plait.residency.tier import TIERS, Tier
 
 GOAL = 0.8
 GROUP = "model"
+_M_MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 1 << 16
+"""Of glibc: larger buffers are taken from the system one by one, and given back."""
 ROUTES = ("offload to host", "load from host", "offload to disk", "load from disk")
+
+
+def use_new_memory() -> None:
+    """From now on buffers are not made from memory that was freed, where the C library can be told so."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 
 
 @contextmanager
@@ -124,6 +135,7 @@ def _read(path: Path, size: int) -> Tensor:
 
 def moves(weights: Mapping[str, Tensor], folder: Path, num_rounds: int) -> list[dict[str, Any]]:
     """A row per route."""
+    use_new_memory()
     sizes = content_sizes(weights, folder)
     total_bytes = sum(sizes)
     systems = {"plait": lambda: managed_times(weights, folder), "plain": lambda: plain_times(sizes, folder)}

@@ -52,5 +52,5 @@ def sharing(config: ModelConfig, weights: Mapping[str, Tensor], folder: Path) ->
 def sharing_headlines(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     worst = max(rows, key=lambda row: row["stored_bytes"])
     saved = 1 - worst["stored_bytes"] / worst["logical_bytes"]
-    note = f"{NUM_DEPLOYMENTS} deployments on one base, {NUM_VERSIONS} adapter versions each: {saved:.0%} of the bytes saved in each tier"
+    note = f"{NUM_DEPLOYMENTS} deployments on one base, {NUM_VERSIONS} adapters each: {saved:.0%} of the bytes saved in each tier"
     return {"sharing": headline(worst["distinct_bytes"] / worst["stored_bytes"], GOAL, "of the bytes stored differ", note)}

@@ -4,6 +4,7 @@ The digest is XXH3 (128 bits, hex), more than ten times as fast as a copy. It is
 content by its digest compares the bytes too (`holds`); a copy that is read back is checked against it for damage.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -67,13 +68,25 @@ def read(path: Path, buffer: Tensor, expected_digest: str = "") -> None:
     hasher = xxhash.xxh3_128()
     try:
         with open(path, "rb", buffering=0) as file:
-            _check_size(path, os.fstat(file.fileno()).st_size, buffer.numel())
+            check_size(path, os.fstat(file.fileno()).st_size, buffer.numel())
             for start in range(0, buffer.numel(), PIECE_BYTES):
                 _fill(file.fileno(), path, buffer[start : start + PIECE_BYTES], hasher if expected_digest else None)
     except OSError as error:
         raise StateError(f"cannot read {path}: {error.strerror or error}.", REMEDY) from error
     if expected_digest and hasher.hexdigest() != expected_digest:
         raise StateError(f"{path} is damaged: its digest is {hasher.hexdigest()}, not {expected_digest}.", REMEDY)
+
+
+def announce(path: Path) -> None:
+    """Let the system begin to read a file that is to be read soon. Whether it can be read is found out then."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
 
 
 def _fill(descriptor: int, path: Path, part: Tensor, hasher: "xxhash.xxh3_128 | None") -> None:
@@ -126,6 +139,6 @@ def remove(path: Path) -> bool:
     return True
 
 
-def _check_size(path: Path, found: int, expected: int) -> None:
+def check_size(path: Path, found: int, expected: int) -> None:
     if found != expected:
         raise StateError(f"{path} is damaged: it has {found} bytes, not {expected}.", REMEDY)

@@ -99,6 +99,10 @@ class DiskStore:
     def read(self, key: str, buffer: Tensor) -> None:
         content_file.read(self._contents / key, buffer, key.partition("-")[0])
 
+    def announce(self, key: str) -> None:
+        """A content is to be read soon."""
+        content_file.announce(self._contents / key)
+
     def holds(self, key: str, buffer: Tensor) -> bool:
         return content_file.compare(self._contents / key, buffer)
 

@@ -6,8 +6,10 @@
 - Keys are digests, and equal digests may be of different bytes: whoever finds its key in the pool compares.
 """
 
+import contextlib
 import fcntl
 import logging
+import mmap
 import os
 import shutil
 import uuid
@@ -15,10 +17,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from plait.residency import content_file
 from plait.residency.tensor_group import is_private
+from plait.types.errors import StateError
 
 log = logging.getLogger(__name__)
 _PART = ".part"
@@ -37,6 +41,8 @@ class HostStore:
             self._own.mkdir()
             self._descriptor = os.open(self._own, os.O_RDONLY)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._maps: dict[str, mmap.mmap] = {}
+        """Mapped when written, so that a load is a copy between two places in memory and nothing else."""
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -52,9 +58,17 @@ class HostStore:
         part = self._own / f"{uuid.uuid4().hex}{_PART}"
         digest = content_file.write(part, content_file.pieces(buffer), is_private(key))
         try:
-            return self._publish(part, digest or key, buffer)
+            key = self._publish(part, digest or key, buffer)
+            self._keep_mapped(key, buffer.numel())
+            return key
         finally:
             part.unlink(missing_ok=True)
+
+    def _keep_mapped(self, key: str, num_bytes: int) -> None:
+        """Best now, beside whoever waits; if it fails, the first who reads maps."""
+        if key not in self._maps and num_bytes:
+            with contextlib.suppress(OSError):
+                self._maps[key] = _map(self._own / key)
 
     def _publish(self, part: Path, key: str, buffer: Tensor) -> str:
         while True:
@@ -88,14 +102,26 @@ class HostStore:
     def has(self, key: str) -> bool:
         return (self._own / key).exists()
 
+    def view(self, key: str, num_bytes: int) -> Tensor:
+        """A content's bytes where they are, to be read. `StateError` if the file is missing or of another size."""
+        path = self._own / key
+        try:
+            content_file.check_size(path, path.stat().st_size, num_bytes)
+            if num_bytes and key not in self._maps:
+                self._maps[key] = _map(path)
+        except OSError as error:
+            raise StateError(f"cannot read {path}: {error.strerror or error}.", content_file.REMEDY) from error
+        return torch.frombuffer(self._maps[key], dtype=torch.uint8) if num_bytes else torch.empty(0, dtype=torch.uint8)
+
     def read(self, key: str, buffer: Tensor) -> None:
-        content_file.read(self._own / key, buffer)
+        buffer.copy_(self.view(key, buffer.numel()))
 
     def holds(self, key: str, buffer: Tensor) -> bool:
         return content_file.compare(self._own / key, buffer)
 
     def remove(self, key: str) -> bool:
         """Whether it is gone, unless others use it; an error is logged."""
+        self._maps.pop(key, None)
         try:
             with self._locked():
                 (self._own / key).unlink(missing_ok=True)
@@ -107,10 +133,20 @@ class HostStore:
 
     def close(self) -> None:
         """Remove what only this process uses."""
+        self._maps.clear()
         with self._locked():
             shutil.rmtree(self._own)
             _remove_unused(self._pool.iterdir())
         os.close(self._descriptor)
+
+
+def _map(path: Path) -> mmap.mmap:
+    """The whole file, with all of its pages."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        return mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+    finally:
+        os.close(descriptor)
 
 
 def other_key(key: str) -> str:

@@ -69,7 +69,11 @@ class Mover:
     def _read(self, contents: Mapping[str, int]) -> dict[str, Tensor]:
         buffers: dict[str, Tensor] = {}
         moved: dict[Tier, tuple[int, float]] = {}
-        for key, num_bytes in contents.items():
+        keys = list(contents)
+        for key, following in zip(keys, [*keys[1:], None], strict=True):
+            num_bytes = contents[key]
+            if following is not None:
+                self._stores.announce(following)
             start_s = time.perf_counter()
             tier, buffers[key] = self._stores.load(key, num_bytes)
             before_bytes, before_s = moved.get(tier, (0, 0.0))

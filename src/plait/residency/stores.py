@@ -56,13 +56,15 @@ class Stores:
     # ---- one content at a time, without the lock
 
     def buffer(self, key: str) -> Tensor:
-        """A content's bytes: the device's own buffer, or read into the host's memory."""
+        """A content's bytes: where they are on the device or in the host's memory, or read from the disk."""
         with self.changed:
             tier, num_bytes = self.ledger.place(key), self.ledger.num_bytes(key)
             if tier is Tier.DEVICE:
                 return self.device.get(key)
         if tier is None:
             raise _nowhere(key)
+        if tier is Tier.HOST and self.host is not None:
+            return self.host.view(key, num_bytes)
         buffer = allocate(num_bytes, "cpu")
         self.file_store(tier).read(key, buffer)
         return buffer
@@ -84,6 +86,13 @@ class Stores:
                     error = found
                     damaged.append((tier, key))
         raise error
+
+    def announce(self, key: str) -> None:
+        """A content is to be loaded soon: begin if that takes the disk."""
+        with self.changed:
+            is_on_disk = self.ledger.place(key) is Tier.DISK
+        if is_on_disk and self.disk is not None:
+            self.disk.announce(key)
 
     def agrees(self, key: str, buffer: Tensor) -> bool:
         """Whether a content of this key, if there is one, has these bytes."""
