@@ -1,9 +1,9 @@
 """How fast a group moves between tiers, against plain copies of the same bytes in files of the same sizes, synced as often.
 
-What is plain: a copy is `torch.clone` of each buffer; the disk is one file per content, written, then all synced, then the folder;
-read into new buffers. New memory is new to the process, in both: else it would depend on what was freed before. Reads from the
-disk find nothing of it in the system's cache, in both. Systems take turns; the fastest round of each counts, since what else runs
-on the machine can only add to it.
+What is plain: a copy is `torch.clone` of each buffer, and what was offloaded is freed; the disk is one file per content, written,
+then all synced, then the folder; read into new buffers. New memory is new to the process, in both: else it would depend on what
+was freed before. Reads from the disk find nothing of it in the system's cache, in both. Systems take turns; the fastest round of
+each counts, since what else runs on the machine can only add to it.
 """
 
 import ctypes
@@ -78,6 +78,7 @@ def managed_times(weights: Mapping[str, Tensor], folder: Path) -> dict[str, floa
             manager.acquire(GROUP, writable=True)
             manager.release(GROUP)
             times[down] = spent_s(lambda tier=tier: (manager.offload(GROUP, tier), manager.flush()))
+            manager.flush()
             clear_cache(list((folder / "disk" / "contents").iterdir()))
             times[up] = spent_s(lambda: manager.acquire(GROUP))
             manager.release(GROUP)
@@ -98,9 +99,9 @@ def plain_times(sizes: Sequence[int], folder: Path) -> dict[str, float]:
     """Seconds by route."""
     kept: list[list[Tensor]] = [[torch.ones(size, dtype=torch.uint8) for size in sizes]]
     times = {}
-    for route in ROUTES[:2]:
-        times[route] = spent_s(lambda: kept.append([buffer.clone() for buffer in kept[-1]]))
-        del kept[0]
+    times[ROUTES[0]] = spent_s(lambda: (kept.append([buffer.clone() for buffer in kept[0]]), kept.pop(0)))
+    times[ROUTES[1]] = spent_s(lambda: kept.append([buffer.clone() for buffer in kept[0]]))
+    del kept[0]
     files = [folder / f"plain-{number}" for number in range(len(sizes))]
     times[ROUTES[2]] = spent_s(lambda: _write_all(files, kept[0], folder))
     clear_cache(files)

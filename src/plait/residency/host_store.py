@@ -12,8 +12,9 @@ import logging
 import mmap
 import os
 import shutil
+import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,9 +30,13 @@ _PART = ".part"
 
 
 class HostStore:
-    """Threads may write and read different contents at a time. `folder` is made if need be."""
+    """Threads may write and read different contents at a time. `folder` is made if need be.
 
-    def __init__(self, folder: Path) -> None:
+    `later`: does a call beside whoever waits.
+    """
+
+    def __init__(self, folder: Path, later: Callable[..., None] = lambda call, *arguments: call(*arguments)) -> None:
+        self._later = later
         self._pool, self._users, self._lock_file = folder / "pool", folder / "users", folder / "lock"
         for path in (self._pool, self._users):
             path.mkdir(parents=True, exist_ok=True)
@@ -42,7 +47,8 @@ class HostStore:
             self._descriptor = os.open(self._own, os.O_RDONLY)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._maps: dict[str, mmap.mmap] = {}
-        """Mapped when written, so that a load is a copy between two places in memory and nothing else."""
+        """Mapped soon after they are written, so that a load is a copy between two places in memory and nothing else."""
+        self._mapping = threading.Lock()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -59,16 +65,21 @@ class HostStore:
         digest = content_file.write(part, content_file.pieces(buffer), is_private(key))
         try:
             key = self._publish(part, digest or key, buffer)
-            self._keep_mapped(key, buffer.numel())
+            self._later(self._try_map, key)
             return key
         finally:
             part.unlink(missing_ok=True)
 
-    def _keep_mapped(self, key: str, num_bytes: int) -> None:
-        """Best now, beside whoever waits; if it fails, the first who reads maps."""
-        if key not in self._maps and num_bytes:
-            with contextlib.suppress(OSError):
+    def _try_map(self, key: str) -> None:
+        """So that who reads it need not. It may be gone, or empty; what else is wrong the reader will find."""
+        with contextlib.suppress(OSError, ValueError):
+            self._mapped(key)
+
+    def _mapped(self, key: str) -> mmap.mmap:
+        with self._mapping:
+            if key not in self._maps:
                 self._maps[key] = _map(self._own / key)
+            return self._maps[key]
 
     def _publish(self, part: Path, key: str, buffer: Tensor) -> str:
         while True:
@@ -107,11 +118,10 @@ class HostStore:
         path = self._own / key
         try:
             content_file.check_size(path, path.stat().st_size, num_bytes)
-            if num_bytes and key not in self._maps:
-                self._maps[key] = _map(path)
+            memory = self._mapped(key) if num_bytes else bytearray(1)
         except OSError as error:
             raise StateError(f"cannot read {path}: {error.strerror or error}.", content_file.REMEDY) from error
-        return torch.frombuffer(self._maps[key], dtype=torch.uint8) if num_bytes else torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(memory, dtype=torch.uint8)[:num_bytes]
 
     def read(self, key: str, buffer: Tensor) -> None:
         buffer.copy_(self.view(key, buffer.numel()))
@@ -121,9 +131,9 @@ class HostStore:
 
     def remove(self, key: str) -> bool:
         """Whether it is gone, unless others use it; an error is logged."""
-        self._maps.pop(key, None)
         try:
-            with self._locked():
+            with self._mapping, self._locked():
+                self._maps.pop(key, None)
                 (self._own / key).unlink(missing_ok=True)
                 _remove_unused([self._pool / key])
         except OSError as error:

@@ -20,7 +20,7 @@ from plait.types.errors import StateError
 
 
 class Stores:
-    """`StateError` if a folder cannot be used. No folder, no such tier."""
+    """`StateError` if a folder cannot be used. No folder, no such tier. `later` does a call on a thread beside."""
 
     def __init__(
         self,
@@ -28,13 +28,14 @@ class Stores:
         device: torch.device,
         host_folder: Path | None,
         disk_folder: Path | None,
+        later: Callable[..., None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ledger, self.clock, self.rates = ledger, clock, TransferRates()
         self.changed = threading.Condition(threading.RLock())
         self.groups: dict[str, TensorGroup] = {}
         self.device = DeviceStore(device)
-        self.host = HostStore(host_folder) if host_folder is not None else None
+        self.host = HostStore(host_folder, later) if host_folder is not None else None
         self.disk = DiskStore(disk_folder) if disk_folder is not None else None
         self._left: list[Place] = []
         """What nobody uses and could not be removed."""
