@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,17 @@ def managed_times(weights: Mapping[str, Tensor], folder: Path) -> dict[str, floa
         for tier, down, up in ((Tier.HOST, *ROUTES[:2]), (Tier.DISK, *ROUTES[2:])):
             manager.acquire(GROUP, writable=True)
             manager.release(GROUP)
-            times[down] = spent_s(lambda tier=tier: (manager.offload(GROUP, tier), manager.flush()))
+            times[down] = spent_s(partial(_offload, manager, tier))
             manager.flush()
             clear_cache(list((folder / "disk" / "contents").iterdir()))
             times[up] = spent_s(lambda: manager.acquire(GROUP))
             manager.release(GROUP)
         return times
+
+
+def _offload(manager: StateManager, tier: Tier) -> None:
+    manager.offload(GROUP, tier)
+    manager.flush()
 
 
 def content_sizes(weights: Mapping[str, Tensor], folder: Path) -> list[int]:
@@ -99,7 +105,7 @@ def plain_times(sizes: Sequence[int], folder: Path) -> dict[str, float]:
     """Seconds by route."""
     kept: list[list[Tensor]] = [[torch.ones(size, dtype=torch.uint8) for size in sizes]]
     times = {}
-    times[ROUTES[0]] = spent_s(lambda: (kept.append([buffer.clone() for buffer in kept[0]]), kept.pop(0)))
+    times[ROUTES[0]] = spent_s(lambda: kept.__setitem__(0, [buffer.clone() for buffer in kept[0]]))
     times[ROUTES[1]] = spent_s(lambda: kept.append([buffer.clone() for buffer in kept[0]]))
     del kept[0]
     files = [folder / f"plain-{number}" for number in range(len(sizes))]

@@ -20,7 +20,7 @@ from plait.types.errors import StateError
 
 log = logging.getLogger(__name__)
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 19
 """Small enough to stay in the processor's cache between the digest and the copy."""
 REMEDY = "Load the group again from where it came from."
 
