@@ -13,7 +13,7 @@ import pytest
 from plait.residency.manager import StateManager
 from plait.residency.tier import Tier
 from plait.types.errors import CapacityError, PlaitError, StateError
-from tests.residency.audit import LARGE_BYTES, audit, same, tensors
+from tests.residency.audit import LARGE_BYTES, audit, opened, same, tensors
 from tests.residency.faults import Turn, fail, injected
 
 ROOM = 3 * LARGE_BYTES
@@ -22,7 +22,7 @@ ROOM = 3 * LARGE_BYTES
 
 def manager_of(folder: Path, device: int | None = ROOM, host: int | None = ROOM, disk: int | None = None) -> StateManager:
     budgets = {Tier.DEVICE: device, Tier.HOST: host, Tier.DISK: disk}
-    return StateManager(budgets, "cpu", folder / "host", folder / "disk")
+    return opened(folder, budgets)
 
 
 def attempt(work: Callable[[], object], failures: list[PlaitError]) -> bool:

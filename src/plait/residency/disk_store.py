@@ -113,17 +113,32 @@ class DiskStore:
     # ---- groups
 
     def publish(self, group: TensorGroup) -> None:
-        """All of its contents are here: from now on, after any crash, so is the group. `StateError` if it cannot be written."""
+        """All of its contents are here: from now on, after any crash, so is the group.
+
+        `StateError` if it cannot be written; then it is here as it was before, or not any more (`lists`).
+        """
         encoded = msgspec.json.encode(group)
-        replace_file(self._path(group.name), msgspec.json.encode(_Envelope(msgspec.Raw(encoded), digest_bytes(encoded))))
+        content, path = msgspec.json.encode(_Envelope(msgspec.Raw(encoded), digest_bytes(encoded))), self._path(group.name)
+        try:
+            replace_file(path, content)
+        except StateError:
+            if path.exists() and path.read_bytes() == content:  # but a crash might bring back the one before
+                self.withdraw(group.name)
+            raise
+
+    def lists(self, name: str) -> bool:
+        return self._path(name).exists()
 
     def withdraw(self, name: str) -> None:
-        """The group is no longer here after a crash; its contents can be removed then."""
+        """The group is no longer here, and its contents can be removed. `StateError` if it is still here."""
         try:
             self._path(name).unlink(missing_ok=True)
-            sync_folder(self._groups)
         except OSError as error:
             raise StateError(f"cannot remove {self._path(name)}: {error.strerror or error}.", "Mend the disk.") from error
+        try:
+            sync_folder(self._groups)
+        except OSError as error:  # gone all the same, unless there is a crash before the disk hears of it
+            log.warning("cannot sync %s: %s", self._groups, error)
 
     def _path(self, name: str) -> Path:
         return self._groups / f"{digest_bytes(name.encode())}.json"
