@@ -91,9 +91,12 @@ class DiskStore:
             key = other_key(key)
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Wait until contents that were written are on the disk, all together: each alone would wait for the disk by itself."""
-        for key in keys:
-            content_file.sync(self._contents / key)
+        """Wait until contents that were written are on the disk: all begin to be written out before the first is waited for."""
+        paths = [self._contents / key for key in keys]
+        for path in paths:
+            content_file.advise(path, "POSIX_FADV_DONTNEED")
+        for path in paths:
+            content_file.sync(path)
         sync_folder(self._contents)
 
     def read(self, key: str, buffer: Tensor) -> None:
@@ -101,7 +104,7 @@ class DiskStore:
 
     def announce(self, key: str) -> None:
         """A content is to be read soon."""
-        content_file.announce(self._contents / key)
+        content_file.advise(self._contents / key, "POSIX_FADV_WILLNEED")
 
     def holds(self, key: str, buffer: Tensor) -> bool:
         return content_file.compare(self._contents / key, buffer)
