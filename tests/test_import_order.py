@@ -10,14 +10,26 @@ import pytest
 LEVELS = (
     ("types", "config", "transport", "observe"),
     ("models", "lora"),
-    ("state", "kv"),
-    ("engine", "drafting", "rollout", "environments", "rewards", "training", "scheduling"),
+    ("state", "kv", "residency"),
+    ("engine", "drafting", "rollout", "environments", "rewards", "training", "placement", "scheduling"),
     ("tasks", "operations", "cluster"),
     ("server", "client", "cli", "simulation"),
 )
 """From the lowest to the highest; a package imports its own level and those before it."""
 LEVEL_OF = {package: level for level, packages in enumerate(LEVELS) for package in packages}
-TORCH_FREE = ("types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "scheduling", "cli.main")
+TORCH_FREE = (
+    "types",
+    "config",
+    "transport",
+    "observe",
+    "state",
+    "drafting",
+    "environments",
+    "rewards",
+    "placement",
+    "scheduling",
+    "cli.main",
+)
 
 
 @pytest.fixture(scope="module")
