@@ -165,7 +165,9 @@ class TaskSystem(Settings):
     @model_validator(mode="after")
     def _fits(self) -> "TaskSystem":
         if self.layout == "shared" and self.sharing == "together":
-            raise ValueError('layout = "shared" needs sharing = "rounds" or "one_at_a_time": tasks together roll out and train at once')
+            raise ValueError(
+                'layout = "shared" needs sharing = "rounds" or "one_at_a_time": tasks together roll out and train at once'
+            )
         if self.layout == "shared" and self.max_staleness:
             raise ValueError('layout = "shared" with a max_staleness above 0 would roll out and train at once')
         return self
