@@ -55,8 +55,8 @@ def _engines(scenario: TaskScenario) -> Iterator[Problem]:
     if devices < per_engine:
         yield (
             ("training", "devices"),
-            f"training.devices = {scenario.training.devices}: of cluster.devices = {scenario.cluster.devices} that leaves {devices} "
-            f"to roll out, and an engine has {per_engine}",
+            f"training.devices = {scenario.training.devices}: of cluster.devices = {scenario.cluster.devices} that leaves "
+            f"{devices} to roll out, and an engine has {per_engine}",
         )
     elif devices % per_engine:
         where: Location = ("rollout", "devices_per_engine")
@@ -88,8 +88,8 @@ def _systems(scenario: TaskScenario) -> Iterator[Problem]:
     is_stale = any(task.max_staleness for task in scenario.tasks)
     for number, system in enumerate(scenario.systems):
         if system.layout == "shared" and is_stale and system.max_staleness is None:
-            text = f'systems[{number}] (name "{system.name}").layout = "shared": tasks with a max_staleness above 0 would roll out and '
-            yield ("systems", number, "layout"), text + "train at once; give the system max_staleness = 0"
+            text = f'systems[{number}] (name "{system.name}").layout = "shared": tasks with a max_staleness above 0 would '
+            yield ("systems", number, "layout"), text + "roll out and train at once; give the system max_staleness = 0"
 
 
 def _name(number: int, entry: TaskSettings | JobSettings) -> str:

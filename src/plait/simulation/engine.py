@@ -34,8 +34,8 @@ class _Row:
 class SimulatedEngine:
     """The `EngineLink` of an engine. `left_of(chunk)`: how many tokens its generation still draws, which nobody else is told.
 
-    `prefill_of(chunk)`: tokens of its context that have to be computed here; `on_ended` may hand over new chunks at once. `on_busy` is
-    told of each stretch in which the batch stayed the same, as it ends: (name, start, end, rows).
+    `prefill_of(chunk)`: tokens of its context that have to be computed here; `on_ended` may hand over new chunks at once. `on_busy`
+    is told of each stretch in which the batch stayed the same, as it ends: (name, start, end, rows).
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from plait.types.errors import ConfigError
 
 
 def write_csv(result: ScenarioResult, folder: Path) -> list[Path]:
-    """figures.csv (a row for each figure), works.csv (for each task or job), timeline.csv (for each bin). ConfigError if it cannot."""
+    """figures.csv (a row for each figure), works.csv (for each task or job), timeline.csv (for each bin). ConfigError if not."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [

@@ -1,7 +1,7 @@
 """What a scenario file may say: the settings that both kinds share, and those of kind "tasks".
 
-A scenario of kind "tasks" has training tasks that share rollout engines and a trainer (MARLaaS, Seer); one of kind "jobs" has jobs on
-a cluster (PlexRL; `job_scenario`). Both are simulated once for each of their `systems`, with the same workload.
+A scenario of kind "tasks" has training tasks that share rollout engines and a trainer (MARLaaS, Seer); one of kind "jobs" has jobs
+on a cluster (PlexRL; `job_scenario`). Both are simulated once for each of their `systems`, with the same workload.
 """
 
 import difflib
@@ -146,7 +146,7 @@ class TaskSystem(Settings):
     name: str
     """What the tables call it."""
     sharing: Literal["together", "rounds", "one_at_a_time"] = "together"
-    """"together": as Plait; "rounds": all tasks roll out, then all train; "one_at_a_time": the next task begins when one has ended."""
+    """"together": as Plait; "rounds": all roll out, then all train; "one_at_a_time": the next begins when one has ended."""
     scheduler: Literal["context", "first_come", "exclusive"] = "context"
     """"context": Seer's; "first_come": in order of arrival; "exclusive": the engines decode one task's generations at a time."""
     layout: Literal["split", "shared"] = "split"

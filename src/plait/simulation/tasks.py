@@ -73,7 +73,7 @@ class _Batch:
 
 
 class SimulatedTasks:
-    """`on_step` is told (task, step, time) of each committed step, `on_record` all of it. `manager`: a policed one, of a baseline."""
+    """`on_step` is told (task, step, time) of each committed step, `on_record` all of it. `manager`: a baseline's."""
 
     def __init__(
         self, env: simpy.Environment, rollout: SimulatedRollout, trainer: SimulatedTrainer, train_costs: CostModel, seed: int,
