@@ -59,6 +59,7 @@ COMMANDS = {
     "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
     "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
     "simulate": Command("plait.cli.simulate", "simulate", "Simulate a cluster with Plait's own schedulers, and compare systems."),
+    "plan": Command("plait.cli.plan", "plan", "Find the smallest cluster on which jobs keep their bounds."),
     "version": Command("plait.cli.version", "version", "Print the version."),
 }
 
