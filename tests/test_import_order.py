@@ -11,13 +11,16 @@ LEVELS = (
     ("types", "config", "transport", "observe"),
     ("models", "lora"),
     ("state", "kv"),
-    ("engine", "drafting", "rollout", "environments", "rewards", "training", "scheduling"),
+    ("engine", "drafting", "rollout", "environments", "rewards", "training", "scheduling", "placement"),
     ("tasks", "operations", "cluster"),
     ("server", "client", "cli", "simulation"),
 )
 """From the lowest to the highest; a package imports its own level and those before it."""
 LEVEL_OF = {package: level for level, packages in enumerate(LEVELS) for package in packages}
-TORCH_FREE = ("types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "scheduling", "cli.main")
+TORCH_FREE = (
+    "types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "scheduling", "placement", "simulation",
+    "cli.main",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
