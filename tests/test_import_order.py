@@ -18,8 +18,8 @@ LEVELS = (
 """From the lowest to the highest; a package imports its own level and those before it."""
 LEVEL_OF = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 TORCH_FREE = (
-    "types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "scheduling", "placement", "simulation",
-    "cli.main",
+    "types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "scheduling", "placement",
+    "simulation", "cli.main",
 )  # fmt: skip
 
 
