@@ -10,7 +10,7 @@ import pytest
 LEVELS = (
     ("types", "config", "transport", "observe"),
     ("models", "lora"),
-    ("state", "kv"),
+    ("state", "kv", "residency", "sharding"),
     ("engine", "drafting", "rollout", "environments", "rewards", "training", "scheduling", "placement"),
     ("tasks", "operations", "cluster"),
     ("server", "client", "cli", "simulation"),
