@@ -1,6 +1,6 @@
-"""What the compared systems do otherwise than Plait, for Plait's own driver.
+"""What the compared systems do otherwise than Plait, as policies for Plait's own driver; those that the simulator has too are its.
 
-- Their policies are those of the simulator: `plait.simulation.manager_policies` and `exclusive_buffer`.
+- `OneAtATime`, `Rounds`, `ExclusiveBuffer`: see `plait.simulation.baselines`.
 - `StagedRollout`: no environment answers before all generations under way have ended.
 - `AfterWarmUp`: whatever the policy, one task runs first that is not measured.
 """
@@ -11,9 +11,23 @@ from typing import Any
 
 from plait.rollout.request import GenerationRequest
 from plait.rollout.service import RolloutService
-from plait.simulation.manager_policies import Policy
+from plait.simulation.baselines import (
+    ExclusiveBuffer,
+    NoPolicy,
+    OneAtATime,
+    PolicedManager,
+    Policy,
+    Rounds,
+    exclusive_scheduler,
+    police,
+)
 from plait.tasks.commands import Command, StopTask
 from plait.types.trajectory import Segment
+
+__all__ = [
+    "AfterWarmUp", "ExclusiveBuffer", "NoPolicy", "OneAtATime", "PolicedManager", "Policy", "Rounds", "StagedRollout",
+    "exclusive_scheduler", "police",
+]  # fmt: skip
 
 
 class AfterWarmUp:

@@ -14,7 +14,7 @@ from typing import cast
 
 import psutil
 
-from benchmarks.marlaas_policies import AfterWarmUp, StagedRollout
+from benchmarks.marlaas_policies import AfterWarmUp, StagedRollout, exclusive_scheduler, police
 from benchmarks.marlaas_systems import MAX_ROWS, System
 from benchmarks.marlaas_tasks import warm_up_task
 from plait.config.load import effective_toml
@@ -25,8 +25,6 @@ from plait.models.tokenizer import Tokenizer
 from plait.observe.events import AnyEvent, RunStarted, TaskStateChanged
 from plait.observe.log import EventLog
 from plait.rollout.service import RolloutService
-from plait.simulation.exclusive_buffer import exclusive_scheduler
-from plait.simulation.manager_policies import police
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from plait.tasks.lifecycle import ENDED

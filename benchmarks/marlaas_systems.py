@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from plait.simulation.manager_policies import NoPolicy, OneAtATime, Policy, Rounds
+from benchmarks.marlaas_policies import NoPolicy, OneAtATime, Policy, Rounds
 
 MAX_ROWS = 64
 

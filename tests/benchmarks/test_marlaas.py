@@ -8,15 +8,13 @@ import pytest
 from benchmarks.marlaas_calibration import lone_utilisation, unit_wait_s, with_unit_delay
 from benchmarks.marlaas_digests import compare, merge
 from benchmarks.marlaas_measures import digests_of, measure
-from benchmarks.marlaas_policies import AfterWarmUp
+from benchmarks.marlaas_policies import AfterWarmUp, ExclusiveBuffer, OneAtATime, PolicedManager, Policy, Rounds
 from benchmarks.marlaas_run import RunResult, run_settings, run_system
 from benchmarks.marlaas_systems import PLAIT, SYNCHRONOUS, SYSTEMS, WITHOUT_MULTI_LORA
 from benchmarks.marlaas_tasks import SMOLLM2_KINDS, TINY_KINDS, make_tasks
 from plait.models.tiny import make_tiny_model
 from plait.observe.events import StepCommitted, TaskStateChanged, WorkerSpan
 from plait.rollout.request import GenerationRequest
-from plait.simulation.exclusive_buffer import ExclusiveBuffer
-from plait.simulation.manager_policies import OneAtATime, PolicedManager, Policy, Rounds
 from plait.tasks.commands import Command, OpenTask, RollOut, StopTask, Train
 from plait.tasks.plan import TaskPlan
 from plait.types.policy import LOCAL_TENANT, PolicyVersion

@@ -31,6 +31,7 @@ EXTRA_OF_MODULE = {
     "alembic": "server",
     "google": "server",
     "zstandard": "server",
+    "simpy": "simulate",
 }
 """Which extra of the package brings a module that may be missing."""
 
@@ -57,6 +58,7 @@ COMMANDS = {
     "checkpoints": Command("plait.cli.checkpoints", "app", "List, show, delete and export what a server has stored."),
     "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
     "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
+    "simulate": Command("plait.cli.simulate", "simulate", "Simulate a cluster with Plait's own schedulers, and compare systems."),
     "version": Command("plait.cli.version", "version", "Print the version."),
 }
 

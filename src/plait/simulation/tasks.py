@@ -9,17 +9,16 @@ import simpy
 from plait.rollout.request import GenerationRequest
 from plait.simulation.costs import CostModel
 from plait.simulation.light_request import light_request
-from plait.simulation.manager_policies import NoPolicy, Policy, police
 from plait.simulation.rollout import SimulatedRollout
+from plait.simulation.step_record import StepRecord
 from plait.simulation.task_shape import TaskShape
 from plait.simulation.trainer import SimulatedTrainer
 from plait.tasks.commands import Command, Evaluate, OpenTask, RollOut, StopTask, Train, WarmStep
+from plait.tasks.manager import TaskManager
 from plait.types.policy import PolicyVersion
 
 OnStep = Callable[[str, int, float], None]
 """(task, step, time) of each committed step."""
-OnPhase = Callable[[str, int, str, float, float], None]
-"""(task, step, phase, start, end): "rollout" ends with its last score, "queue" with its first slice, "training" with its commit."""
 OnRequest = Callable[[str, int, float, float, int], None]
 """(task, step, start, end, tokens drawn) of each generation that counts."""
 
@@ -30,26 +29,32 @@ class _Batch:
     step: int
     policy: PolicyVersion
     start_s: float
+    num_samples: int
     left: int
     """Samples that are not scored; 0: it is closed, and whatever still comes is thrown away."""
     num_tokens: int = 0
+    num_sampled_tokens: int = 0
+    tail_start_s: float = 0.0
     generating: dict[str, None] = field(default_factory=dict)
     """Requests under way, in order."""
     ready_s: float = 0.0
 
 
 class SimulatedTasks:
-    """`policy` as in `manager_policies`; `knows_lengths` and `over_issue` as in `systems`."""
+    """`manager`: a compared system's. With `knows_lengths` requests say how long they become, and have no siblings.
+
+    `over_issue` times the groups are issued; those that end first are kept, the others thrown away.
+    """
 
     def __init__(
         self, env: simpy.Environment, rollout: SimulatedRollout, trainer: SimulatedTrainer, train_costs: CostModel, seed: int,
-        on_step: OnStep | None = None, *, policy: Policy = NoPolicy(), knows_lengths: bool = False, over_issue: int = 1,
-        on_phase: OnPhase | None = None, on_request: OnRequest | None = None,
+        on_step: OnStep | None = None, on_record: Callable[[StepRecord], None] | None = None, manager: TaskManager | None = None,
+        *, on_request: OnRequest | None = None, knows_lengths: bool = False, over_issue: int = 1,
     ) -> None:  # fmt: skip
         self.env, self.rollout, self.trainer, self._train_costs = env, rollout, trainer, train_costs
-        self.manager = police(policy)
+        self.manager = TaskManager() if manager is None else manager
         self._seed, self._knows_lengths, self._over_issue = str(seed), knows_lengths, over_issue
-        self._on_step, self._on_phase, self._on_request = on_step, on_phase, on_request
+        self._on_step, self._on_record, self._on_request = on_step, on_record, on_request
         self._shapes: dict[str, TaskShape] = {}
         self._batches: dict[tuple[str, int], _Batch] = {}
         """From their rollout to their commit."""
@@ -80,7 +85,7 @@ class SimulatedTasks:
 
     def _roll_out(self, shape: TaskShape, step: int, version: int) -> None:
         num_samples = shape.groups_per_step * shape.group_size
-        batch = _Batch(shape, step, shape.plan.policy(version), self.env.now, num_samples)
+        batch = _Batch(shape, step, shape.plan.policy(version), self.env.now, num_samples, num_samples)
         self._batches[shape.name, step] = batch
         for group in range(shape.groups_per_step * self._over_issue):
             for sample in range(shape.group_size):
@@ -100,6 +105,7 @@ class SimulatedTasks:
     def _answered(self, batch: _Batch, who: tuple[int, int], done: GenerationRequest, turn: int, start_s: float) -> None:
         shape = batch.shape
         del batch.generating[done.request_id]
+        batch.num_sampled_tokens += len(done.tokens)
         if self._on_request is not None:
             self._on_request(shape.name, batch.step, start_s, self.env.now, len(done.tokens))
         num_tokens = len(done.context_tokens) + len(done.tokens)
@@ -125,13 +131,14 @@ class SimulatedTasks:
     def _scored(self, batch: _Batch, num_tokens: int) -> None:
         batch.left -= 1
         batch.num_tokens += num_tokens
+        if batch.left >= batch.num_samples // 10:
+            batch.tail_start_s = self.env.now
         if batch.left:
             return
         for request_id in list(batch.generating):
             self.rollout.cancel(request_id)
         batch.generating.clear()
         batch.ready_s = self.env.now
-        self._tell(batch, "rollout", batch.start_s, batch.ready_s)
         self._do(self.manager.batch_ready(batch.shape.name, batch.step, [batch.policy]))
 
     # ---- training
@@ -146,12 +153,9 @@ class SimulatedTasks:
         name, step = batch.shape.name, batch.step
         del self._batches[name, step]
         self.end_s = self.env.now
-        self._tell(batch, "queue", batch.ready_s, first_s)
-        self._tell(batch, "training", first_s, self.env.now)
+        if self._on_record is not None:
+            times_s = (batch.start_s, batch.tail_start_s, batch.ready_s, first_s, self.env.now)
+            self._on_record(StepRecord(name, step, *times_s, batch.num_tokens, batch.num_sampled_tokens))
         if self._on_step is not None:
             self._on_step(name, step, self.env.now)
         self._do(self.manager.committed(name, step))
-
-    def _tell(self, batch: _Batch, phase: str, start_s: float, end_s: float) -> None:
-        if self._on_phase is not None:
-            self._on_phase(batch.shape.name, batch.step, phase, start_s, end_s)
