@@ -67,11 +67,8 @@ bench: setup ## Run every benchmark in its quick form
 	$(BIN)/python -m benchmarks.seer --quick
 	$(BIN)/python -m benchmarks.drafting --quick
 	$(BIN)/python -m benchmarks.concurrency --quick
-<<<<<<< HEAD
 	$(BIN)/python -m benchmarks.hrrs --quick
-=======
 	$(BIN)/python -m benchmarks.placement --quick
->>>>>>> placement
 
 bench-peers: setup ## Install the systems to compare with, each in an environment of its own
 	bash benchmarks/peers/install.sh

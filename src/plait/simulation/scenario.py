@@ -83,6 +83,10 @@ class RolloutSettings(Settings):
     """Of the devices' memory for weights and caches; caches get what weights leave."""
     cache_tokens: Annotated[int, Field(ge=0)] = 0
     """Of each engine's cache; 0: what `memory_share` leaves."""
+    pool_tokens: Count | None = None
+    """Of the tiers below the caches, all engines together, for generations between two chunks; left out: ample."""
+    adapts_rows: bool = False
+    """Each engine's rows are found by its own throughput, up to `max_rows`."""
 
 
 class TrainingSettings(Settings):
@@ -128,6 +132,8 @@ class TaskSettings(Settings):
     """How long answers are."""
     turns: Count = 1
     """Answers of an episode, with the environment between them."""
+    observation_tokens: Annotated[int, Field(ge=0)] = 0
+    """What the environment answers between two turns."""
     delay_s: NotNegative = 0.0
     """Median time of the environment after each answer: tools, verifiers."""
     delay_sigma: NotNegative = 0.0
@@ -147,8 +153,18 @@ class TaskSystem(Settings):
     """What the tables call it."""
     sharing: Literal["together", "rounds", "one_at_a_time"] = "together"
     """"together": as Plait; "rounds": all roll out, then all train; "one_at_a_time": the next begins when one has ended."""
-    scheduler: Literal["context", "first_come", "exclusive"] = "context"
-    """"context": Seer's; "first_come": in order of arrival; "exclusive": the engines decode one task's generations at a time."""
+    scheduler: Literal["context", "divided", "first_come", "exclusive", "pinned"] = "context"
+    """"context": Seer's; "divided": the same without expected lengths; "first_come": in order of arrival; "exclusive": the engines
+    decode one task's generations at a time; "pinned": whole groups, each at the engine that it was given in turn."""
+    engine: Literal["own", "drafting", "preempting"] = "own"
+    """"drafting": with drafts from siblings, where they pay; "preempting": it reserves no memory, and gives up its newest
+    generation where its cache overflows."""
+    staged: bool = False
+    """No environment answers before all generations under way have ended."""
+    knows_lengths: bool = False
+    """Generations say beforehand how long they become: an oracle."""
+    over_issue: Count = 1
+    """So many times the groups are issued; what ends first is kept."""
     layout: Literal["split", "shared"] = "split"
     """"shared": all devices roll out, then all train. Not with "together", where both happen at once."""
     whole_answers: bool = False
@@ -168,6 +184,8 @@ class TaskSystem(Settings):
             raise ValueError(
                 'layout = "shared" needs sharing = "rounds" or "one_at_a_time": tasks together roll out and train at once'
             )
+        if (self.engine == "preempting") != (self.scheduler == "pinned"):
+            raise ValueError('scheduler = "pinned" and engine = "preempting" belong together: all others reserve memory')
         if self.layout == "shared" and self.max_staleness:
             raise ValueError('layout = "shared" with a max_staleness above 0 would roll out and train at once')
         return self

@@ -10,7 +10,9 @@ from plait.simulation.check_scenario import cache_tokens, rollout_devices
 from plait.simulation.results import Recorder
 from plait.simulation.rollout import SimulatedRollout
 from plait.simulation.scenario import TaskScenario, TaskSystem
-from plait.simulation.tasks import SimulatedTasks, StepRecord, TaskShape
+from plait.simulation.step_record import StepRecord
+from plait.simulation.task_shape import TaskShape
+from plait.simulation.tasks import SimulatedTasks
 from plait.simulation.trainer import SimulatedTrainer
 
 NUM_SAMPLES = 2_000
@@ -57,8 +59,10 @@ class TaskSimulation:
         engine_costs, train_costs = task_systems.costs(scenario, per_engine), task_systems.costs(scenario, training)
         engines = {f"engine-{number}": engine_costs for number in range(rolling // per_engine)}
         self.rollout = SimulatedRollout(
-            self.env, task_systems.scheduler(system), engines, cache_tokens(scenario), system.max_rows or scenario.rollout.max_rows,
-            task_systems.chunk_tokens(scenario, system), self._engine_was_busy,
+            self.env, task_systems.scheduler(system, list(engines)), engines, cache_tokens(scenario),
+            system.max_rows or scenario.rollout.max_rows, task_systems.chunk_tokens(scenario, system), self._engine_was_busy,
+            kind=task_systems.engine_kind(system), adapts_rows=scenario.rollout.adapts_rows, is_staged=system.staged,
+            pool_tokens=scenario.rollout.pool_tokens,
         )  # fmt: skip
         self._trainer = SimulatedTrainer(self.env, "trainer", scenario.training.micro_batch_tokens, self._trainer_was_busy)
         self._tasks = SimulatedTasks(
@@ -69,6 +73,8 @@ class TaskSimulation:
             seed,
             on_record=self._committed,
             manager=task_systems.manager(system),
+            knows_lengths=system.knows_lengths,
+            over_issue=system.over_issue,
         )
         self._left = 0
 

@@ -9,11 +9,13 @@ from plait.rollout.context_scheduler import ContextScheduler, SchedulerLimits
 from plait.rollout.scheduler import Scheduler
 from plait.simulation.baselines import NoPolicy, OneAtATime, Policy, Rounds, exclusive_scheduler, police
 from plait.simulation.costs import CostModel, Efficiency, RooflineCosts
+from plait.simulation.engine_kinds import EngineKind
 from plait.simulation.hardware import accelerator
 from plait.simulation.lengths import Lengths
 from plait.simulation.model_shapes import model_shape
+from plait.simulation.pinned_scheduler import PinnedScheduler
 from plait.simulation.scenario import TaskScenario, TaskSettings, TaskSystem
-from plait.simulation.tasks import TaskShape
+from plait.simulation.task_shape import TaskShape
 from plait.tasks.manager import TaskManager
 
 POLICIES: dict[str, Callable[[], Policy]] = {"together": NoPolicy, "rounds": Rounds, "one_at_a_time": OneAtATime}
@@ -34,13 +36,20 @@ def manager(system: TaskSystem) -> TaskManager:
     return police(POLICIES[system.sharing]())
 
 
-def scheduler(system: TaskSystem) -> Scheduler:
+def scheduler(system: TaskSystem, engines: Sequence[str]) -> Scheduler:
+    if system.scheduler == "pinned":
+        return PinnedScheduler(engines)
     if system.scheduler == "exclusive":
         return exclusive_scheduler()
     if system.scheduler == "first_come":
         return BufferScheduler()
-    limits = SchedulerLimits() if system.turn_chunks is None else SchedulerLimits(turn_chunks=system.turn_chunks)
+    turn_chunks = SchedulerLimits().turn_chunks if system.turn_chunks is None else system.turn_chunks
+    limits = SchedulerLimits(turn_chunks=turn_chunks, uses_context=system.scheduler == "context")
     return ContextScheduler(limits=limits)
+
+
+def engine_kind(system: TaskSystem) -> EngineKind:
+    return EngineKind(preempts=system.engine == "preempting", drafts=system.engine == "drafting")
 
 
 def chunk_tokens(scenario: TaskScenario, system: TaskSystem) -> int:
@@ -66,6 +75,7 @@ def shape(task: TaskSettings, system: TaskSystem, number: int, is_quick: bool) -
         delay_s=task.delay_s,
         delay_sigma=task.delay_sigma,
         turns=task.turns,
+        observation_tokens=task.observation_tokens,
         tenant=task.tenant,
         max_staleness=staleness,
         arrival_s=task.arrival_s + number * task.arrival_every_s,
