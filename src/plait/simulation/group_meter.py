@@ -39,7 +39,7 @@ class ClusterMeter:
 
 
 class GroupMeter:
-    """Of one group. `rows`: its devices by row of the timelines. It tells the cluster's meter once in a while, so a call is cheap."""
+    """Of one group. `rows`: its devices by row of the timelines. Those hear of it once in a while, so a call is cheap."""
 
     FLUSH_S = 600.0
 
