@@ -4,6 +4,8 @@ import msgspec
 
 from plait.observe.text import duration
 
+SMALL_SHARE = 1e-3
+
 
 class Figure(msgspec.Struct, frozen=True):
     key: str
@@ -25,7 +27,9 @@ class Figure(msgspec.Struct, frozen=True):
         return f"{number} {self.unit}".rstrip()
 
     def ratio(self, value: float | None, first: float | None) -> str:
-        """`value` over that of the first system, as "1.52x"."""
+        """`value` over that of the first system, as "1.52x"; nothing where that one is next to nothing."""
+        if first is not None and self.unit == "share" and abs(first) < SMALL_SHARE:
+            return ""
         return f"{value / first:.2f}x" if value is not None and first else ""
 
 
