@@ -20,7 +20,7 @@ class Figure(msgspec.Struct, frozen=True):
         if value is None:
             return "-"
         if self.unit == "s":
-            return duration(value)
+            return duration(value) if value == 0 or value >= 1 else f"{1000 * value:.3g} ms"
         if self.unit == "share":
             return f"{100 * value:.1f} %"
         number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 1 else f"{value:.3g}"
