@@ -1,4 +1,4 @@
-"""Write docs/simulation-keys.md from the settings' own types, bounds, defaults and docstrings: `python -m docs.make_simulation_keys`.
+"""Write docs/simulation-keys.md from the settings' own types, bounds and docstrings: `python -m docs.make_simulation_keys`.
 
 With `--check` nothing is written; the exit code is 1 if the page is not what would be written.
 """
@@ -16,7 +16,7 @@ PAGE = Path(__file__).with_name("simulation-keys.md")
 OPENING = """\
 # Keys of a scenario
 
-<!-- Written by docs/make_simulation_keys.py. Do not edit: change the settings' docstrings in src/plait/simulation, then run it. -->
+<!-- Written by docs/make_simulation_keys.py. Do not edit: change the docstrings in src/plait/simulation, then run it. -->
 
 What they are for: [simulation](simulation.md). "–" in the column of defaults means that the key is absent; **required** that it must be
 given.
@@ -35,7 +35,11 @@ JOBS: tuple[tuple[str, type[Settings]], ...] = (
 def main() -> None:
     page = make_page()
     if "--check" in sys.argv[1:]:
-        sys.exit(0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page else f"{PAGE} is out of date: run python -m docs.make_simulation_keys")
+        sys.exit(
+            0
+            if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page
+            else f"{PAGE} is out of date: run python -m docs.make_simulation_keys"
+        )
     PAGE.write_text(page, encoding="utf-8")
 
 
