@@ -18,13 +18,13 @@ OPENING = """\
 
 <!-- Written by docs/make_simulation_keys.py. Do not edit: change the docstrings in src/plait/simulation, then run it. -->
 
-What they are for: [simulation](simulation.md). "–" in the column of defaults means that the key is absent; **required** that it must be
-given.
+What they are for: [simulation](simulation.md). "–" in the column of defaults means that the key is absent; **required** that it
+must be given.
 """
 SHARED: tuple[tuple[str, type[Settings]], ...] = (("[cluster]", s.ClusterSettings), ("[efficiency]", s.EfficiencySettings))
 TASKS: tuple[tuple[str, type[Settings]], ...] = (
-    ("[model]", s.BaseSettings), ("[rollout]", s.RolloutSettings), ("[training]", s.TrainingSettings), ("[[tasks]]", s.TaskSettings),
-    ("lengths of [[tasks]]", s.LengthSettings), ("[[systems]]", s.TaskSystem),
+    ("[model]", s.BaseSettings), ("[rollout]", s.RolloutSettings), ("[training]", s.TrainingSettings),
+    ("[[tasks]]", s.TaskSettings), ("lengths of [[tasks]]", s.LengthSettings), ("[[systems]]", s.TaskSystem),
 )  # fmt: skip
 JOBS: tuple[tuple[str, type[Settings]], ...] = (
     ("[[jobs]]", j.JobSettings), ("rollout and train of [[jobs]]", j.PartSettings), ("[[systems]]", j.JobSystem),
@@ -35,11 +35,8 @@ JOBS: tuple[tuple[str, type[Settings]], ...] = (
 def main() -> None:
     page = make_page()
     if "--check" in sys.argv[1:]:
-        sys.exit(
-            0
-            if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page
-            else f"{PAGE} is out of date: run python -m docs.make_simulation_keys"
-        )
+        is_current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == page
+        sys.exit(0 if is_current else f"{PAGE} is out of date: run python -m docs.make_simulation_keys")
     PAGE.write_text(page, encoding="utf-8")
 
 
