@@ -82,6 +82,7 @@ def test_a_run_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ("arguments", "words"),
     [
         (["simulate", "eight-tasks", "--copies", "2"], "Name a run with --from."),
+        (["simulate", "--from", "demo", "--quick"], "has the steps that were recorded"),
         (["simulate", "eight-task"], 'Did you mean "eight-tasks"?'),
         (["plan", "--jobs", "eight-tasks"], "a plan is made for jobs"),
         (["simulate", "eight-tasks", "--quick", "--json", "/nowhere/x.json"], "cannot write /nowhere/x.json"),

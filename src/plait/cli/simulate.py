@@ -48,6 +48,8 @@ def simulate(
 
     for file in (json_file, html_file):
         _check_folder(file)
+    if run is not None and quick:
+        raise ConfigError("--quick and --from contradict each other.", "A replay has the steps that were recorded.")
     if run is not None:
         result = _replay(run, runs, scenario, seed, (accelerator, devices, model, copies))
     elif (accelerator, devices, model, copies) != (None, None, None, 1):
