@@ -1,18 +1,11 @@
-"""Random shardings for property tests, and the slow oracle: numpy arrays that are cut by indexing."""
+"""Random shardings for property tests."""
 
 import math
-from collections.abc import Mapping
 
-import numpy as np
 from hypothesis import strategies as st
 
 from plait.sharding.layout import DimSplit, Sharding, TensorLayout, chunk_bounds, even_bounds
-from plait.sharding.shard_file import Buffer
-
-DTYPES = {"F32": "u4", "BF16": "u2", "I64": "u8", "U8": "u1"}
-"""Opaque numpy types of the same size."""
-
-Tensors = dict[str, tuple[tuple[int, ...], str]]
+from tests.sharding.arrays import DTYPES, Tensors
 
 tensors_strategy = st.dictionaries(
     st.sampled_from(["a", "b.weight", "step"]),
@@ -43,38 +36,3 @@ def _split(draw: st.DrawFn, length: int, axes: list[int], mesh: tuple[int, ...])
     anywhere = st.lists(st.integers(0, length), min_size=num_parts - 1, max_size=num_parts - 1)
     inner = anywhere.map(lambda cuts: (0, *sorted(cuts), length))
     return DimSplit(tuple(axes), draw(st.sampled_from([even_bounds(length, num_parts), chunk_bounds(length, num_parts)]) | inner))
-
-
-def full_arrays(tensors: Tensors) -> dict[str, np.ndarray]:
-    """Every element differs from all others, as far as its dtype goes."""
-    return {
-        name: np.arange(math.prod(shape)).astype(DTYPES[dtype]).reshape(shape) + np.array(index * 7, DTYPES[dtype])
-        for index, (name, (shape, dtype)) in enumerate(tensors.items())
-    }
-
-
-def shard_of(full: Mapping[str, np.ndarray], sharding: Sharding, rank: int) -> dict[str, np.ndarray]:
-    """The oracle: the rank's part of each tensor, found through its coordinates on the mesh."""
-    places = np.unravel_index(rank, sharding.mesh)
-    return {name: _cut(full[name], layout, sharding.mesh, places) for name, layout in sharding.tensors.items()}
-
-
-def _cut(array: np.ndarray, layout: TensorLayout, mesh: tuple[int, ...], places: tuple) -> np.ndarray:
-    index = []
-    for split in layout.splits:
-        if split is None:
-            index.append(slice(None))
-            continue
-        part = np.ravel_multi_index([places[a] for a in split.mesh_axes], [mesh[a] for a in split.mesh_axes])
-        index.append(slice(split.bounds[part], split.bounds[part + 1]))
-    return np.array(array[tuple(index)], order="C")
-
-
-def flat_bytes(shards: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
-    """Over the arrays' own memory."""
-    return {name: array.reshape(-1).view(np.uint8) for name, array in shards.items()}
-
-
-def empty_shard(sharding: Sharding, rank: int) -> dict[str, np.ndarray]:
-    """Memory that is waiting to be filled."""
-    return {name: np.full(sharding.shard_shape(name, rank), 255, DTYPES[layout.dtype]) for name, layout in sharding.tensors.items()}

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from plait.sharding.layout import DimSplit, Sharding, TensorLayout, chunk_bounds, cut, even_bounds
 from plait.sharding.plan import num_bytes, read_plan, sync_plan
 from plait.types.errors import StateError
-from tests.sharding.shardings import Tensors, empty_shard, flat_bytes, full_arrays, shard_of, shardings, tensors_strategy
+from tests.sharding.arrays import Tensors, empty_shard, flat_bytes, full_arrays, shard_of
+from tests.sharding.shardings import shardings, tensors_strategy
 
 
 @given(st.data(), tensors_strategy)

@@ -1,8 +1,8 @@
 """Processes with a `torch.distributed` group among them, which run functions all at once.
 
-- They are forked from one server process that has loaded torch, so that a rank starts in milliseconds. The server touches no device.
+- They are forked from one server process that has loaded torch, so that a rank starts in milliseconds. It touches no device.
 - A rank dies with the process that made the group, however that dies: it watches it.
-- A group that has lost a rank, or waited in vain for an answer, is over: its ranks are ended.
+- A group that has lost a rank is over: the others are ended.
 """
 
 import multiprocessing
@@ -18,8 +18,8 @@ from typing import Any
 
 from plait.types.errors import WorkerFailure
 
-PRELOADED = ("torch", "torch.distributed.checkpoint", "torch.distributed.fsdp", "plait.training.fsdp_checkpoint")
-"""Modules that the server imports once for all groups."""
+PRELOADED = ("torch", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch._dynamo")
+"""Modules that the server imports once for all groups; the last one FSDP would load in every rank."""
 CLOSE_GRACE_S = 5.0
 """How long a rank may take to end by itself."""
 
@@ -30,7 +30,7 @@ class RankGroup:
     def __init__(
         self, num_ranks: int, backend: str = "gloo", timeout_s: float = 600.0, preloaded: Sequence[str] = PRELOADED
     ) -> None:
-        """`timeout_s` bounds a collective call between ranks."""
+        """`timeout_s` bounds a collective call between ranks. The first group of this process decides what is `preloaded`."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(preloaded))
         self._folder = tempfile.TemporaryDirectory(prefix="plait-ranks-")

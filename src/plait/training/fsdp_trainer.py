@@ -102,9 +102,13 @@ class FsdpTrainer:
         self._apply(gradients, settings, rate)
         return {"grad_norm": norm, "learning_rate": rate}
 
+    def weights(self) -> dict[str, Tensor]:
+        """The weights themselves, by the names of `models.tensor_names`; `sharding.weight_sync` sends slices of them."""
+        return {name: parameter.detach() for name, parameter in self._parameters.items()}
+
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves: `weight.NAME`, moments (sharded like the weights), and `step`. Writing to them sets it."""
-        weights = {f"{WEIGHT}.{name}": parameter.detach() for name, parameter in self._parameters.items()}
+        weights = {f"{WEIGHT}.{name}": weight for name, weight in self.weights().items()}
         return weights | self._moments | {STEP: self._step}
 
     @torch.no_grad()
