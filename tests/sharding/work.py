@@ -4,7 +4,8 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 
 import msgspec
 import torch
@@ -12,6 +13,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from plait.config.task import LossSettings, OptimizerSettings
 from plait.models.decoder import Decoder
@@ -87,16 +89,21 @@ def save_and_die(folder: Path, kind: str, moment: str) -> None:
     """Train on, and save; one rank gets SIGKILL when its share is half written, or rank 0 just before all is put in place."""
     train(range(7, 8))
     if moment == "publishing" and dist.get_rank() == 0:
-        checkpoint.replace_folder = fsdp_checkpoint.replace_folder = _die
+        for module in (checkpoint, fsdp_checkpoint):
+            mock.patch.object(module, "replace_folder", _die).start()
     if moment == "writing" and dist.get_rank() == 1:
-        checkpoint.write_shard = _half_write
-        dcp.FileSystemWriter.write_data = lambda self, plan, planner: _half_write(Path(self.path) / "__1_0.distcp", {})
+        mock.patch.object(checkpoint, "write_shard", _half_write).start()
+        mock.patch.object(dcp.FileSystemWriter, "write_data", _half_write_dcp).start()
     {"shards": fsdp_checkpoint.save, "dcp": fsdp_checkpoint.save_dcp}[kind](_trainers[0], folder / kind)
 
 
 def _half_write(path: Path, tensors: Any) -> int:
     path.write_bytes(b"half")
     return _die()
+
+
+def _half_write_dcp(writer: dcp.FileSystemWriter, *_: Any) -> int:
+    return _half_write(Path(writer.path) / "__1_0.distcp", {})
 
 
 def _die(*_: Any) -> Any:
@@ -154,7 +161,7 @@ def gradient_errors(changes: dict[str, Any], settings: PassSettings) -> dict[str
         given = torch.tensor(datum.logprobs, dtype=torch.float64)
         (-((logprobs_T - given).exp() * torch.tensor(datum.advantages)).sum()).backward()
     scale = max(leaf.grad.abs().max().item() for leaf in leaves.values() if leaf.grad is not None)
-    sums = {name: gradient.full_tensor() for name, gradient in trainer._gradients.items()}
+    sums = {name: cast(DTensor, gradient).full_tensor() for name, gradient in trainer._gradients.items()}
     assert sums.keys() == leaves.keys()
     return {name: (sums[name] - leaf.grad).abs().max().item() / scale for name, leaf in leaves.items() if leaf.grad is not None}
 
@@ -177,24 +184,22 @@ def sync_trainer(rollout_ranks: list[int], dim: int | None) -> tuple[SyncCount, 
 
     A rollout rank that holds everything checks that its decoder gives the trainer's log-probabilities.
     """
-    (trainer,) = _trainers or [None]
-    training = [sharding_of(trainer.weights()) if trainer else None]
-    logprobs = [trainer.forward(make_datums(3)) if trainer else None]
-    dist.broadcast_object_list(training, src=0)
-    dist.broadcast_object_list(logprobs, src=0)
-    assert training[0] is not None
-    rollout = _cut_all(training[0], dim, len(rollout_ranks))
+    weights = _trainers[0].weights() if _trainers else {}
+    told: list[Any] = [sharding_of(weights), _trainers[0].forward(make_datums(3)) if _trainers else None]
+    dist.broadcast_object_list(told, src=0)
+    training, logprobs = told
+    rollout = _cut_all(training, dim, len(rollout_ranks))
     me, target = dist.get_rank(), dict[str, Tensor]()
     if me in rollout_ranks:
         rank = rollout_ranks.index(me)
         target = {name: torch.zeros(rollout.shard_shape(name, rank)) for name in rollout.tensors}
-    source = {name: tensor_bytes(tensor) for name, tensor in (trainer.weights() if trainer else {}).items()}
+    source = {name: tensor_bytes(tensor) for name, tensor in weights.items()}
     targets = {name: tensor_bytes(tensor) for name, tensor in target.items()}
-    count = sync_weights(sync_plan(training[0], rollout), range(training[0].num_ranks), rollout_ranks, source, targets)
+    count = sync_weights(sync_plan(training, rollout), range(training.num_ranks), rollout_ranks, source, targets)
     if target and dim is None:
         adapter = {name: torch.zeros_like(tensor) for name, tensor in make_adapter().items()}
         found = AdapterTrainer(Decoder(MODEL, target), LORA, adapter, SETTINGS).forward(make_datums(3))
-        assert all((left == right).all() for left, right in zip(found, logprobs[0], strict=True))
+        assert all((left == right).all() for left, right in zip(found, logprobs, strict=True))
     return count, sum(tensor.nbytes for tensor in target.values())
 
 

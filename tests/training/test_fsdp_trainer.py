@@ -79,6 +79,7 @@ def test_a_rank_killed_while_saving_leaves_the_former_checkpoint(one: RankGroup,
         group.run(work.save, tmp_path)
         with pytest.raises(WorkerFailure, match="exit code -9"):
             group.run(work.save_and_die, tmp_path, kind, moment)
+        assert not any(process.is_alive() for process in group.processes)
     one.run(work.make_trainer)
     one.run(work.train, range(1))
     expected = one.run(work.state_digest)
