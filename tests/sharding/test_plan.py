@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plait.sharding.box import within
 from plait.sharding.layout import DimSplit, Sharding, TensorLayout, chunk_bounds, cut, even_bounds
 from plait.sharding.plan import num_bytes, read_plan, sync_plan
 from plait.types.errors import StateError
@@ -46,8 +47,8 @@ def test_a_sync_gives_each_rank_its_shard_and_nothing_twice(data: st.DataObject,
     targets = [empty_shard(rollout, rank) for rank in range(rollout.num_ranks)]
     for transfer in plan:
         piece = transfer.slice
-        sent = sources[piece.saved_rank][piece.tensor][piece.saved_index]
-        targets[transfer.wanted_rank][piece.tensor][piece.wanted_index] = sent
+        sent = sources[piece.saved_rank][piece.tensor][within(piece.box, piece.saved_box)]
+        targets[transfer.wanted_rank][piece.tensor][within(piece.box, piece.wanted_box)] = sent
     for rank, target in enumerate(targets):
         expected = shard_of(full, rollout, rank)
         assert all(np.array_equal(target[name], expected[name]) for name in expected)

@@ -76,8 +76,8 @@ def test_large_slices_go_in_several_messages(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(weight_sync, "MAX_MESSAGE_BYTES", 100)
     box = ((2, 9), (1, 4), (0, 3))
     whole = Slice("a", 0, box, ((0, 9), (0, 4), (0, 3)), box, 4)
-    parts = list(weight_sync._messages(whole))
+    parts = list(weight_sync._parts(whole))
     assert [part.box[0] for part in parts] == [(2, 4), (4, 6), (6, 8), (8, 9)]
     assert sum(part.num_bytes for part in parts) == whole.num_bytes
     assert max(part.num_bytes for part in parts) <= 100
-    assert list(weight_sync._messages(msgspec.structs.replace(whole, box=parts[0].box))) == [parts[0]]
+    assert list(weight_sync._parts(msgspec.structs.replace(whole, box=parts[0].box))) == [parts[0]]

@@ -9,7 +9,7 @@ from itertools import product
 
 import msgspec
 
-from plait.sharding.box import Box, extents, intersection, volume, within
+from plait.sharding.box import Box, intersection, volume
 from plait.sharding.layout import Sharding
 from plait.types.errors import StateError
 
@@ -37,38 +37,24 @@ class Slice(msgspec.Struct, frozen=True):
         return volume(self.box) * self.item_bytes
 
     @property
-    def saved_index(self) -> tuple[slice, ...]:
-        """Of the box in the saved shard."""
-        return within(self.box, self.saved_box)
-
-    @property
-    def wanted_index(self) -> tuple[slice, ...]:
-        """Of the box in the wanted shard."""
-        return within(self.box, self.wanted_box)
-
-    @property
     def run_bytes(self) -> int:
         """Length of each run."""
-        shape, first = extents(self.box), self._first_whole_dim()
-        return volume(self.box[first:]) * self.item_bytes if not first else shape[first - 1] * self._inner_bytes(first)
+        return volume(self.box[self._first_dim_of_run() :]) * self.item_bytes
 
     def runs(self) -> Iterator[Run]:
         """All runs, in the order of both shards."""
-        first = max(self._first_whole_dim() - 1, 0)
+        first = self._first_dim_of_run()
         outer = self.box[:first]
         for index in product(*(range(start, stop) for start, stop in outer)):
             at = (*index, *(start for start, _ in self.box[first:]))
             yield Run(self._offset(at, self.saved_box), self._offset(at, self.wanted_box), self.run_bytes)
 
-    def _first_whole_dim(self) -> int:
-        """The dimension from which on the box spans both shards, so that what lies before it decides where runs end."""
+    def _first_dim_of_run(self) -> int:
+        """Runs span the dimensions in which the box is all that both shards hold, and a part of the one before."""
         first = len(self.box)
         while first and self.box[first - 1] == self.saved_box[first - 1] == self.wanted_box[first - 1]:
             first -= 1
-        return first
-
-    def _inner_bytes(self, first: int) -> int:
-        return volume(self.box[first:]) * self.item_bytes
+        return max(first - 1, 0)
 
     def _offset(self, at: tuple[int, ...], shard: Box) -> int:
         offset = 0

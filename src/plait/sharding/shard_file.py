@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from plait.sharding.box import extents
+from plait.sharding.box import Box, extents, volume, within
 from plait.sharding.layout import ITEM_BYTES
 from plait.sharding.plan import Run, Slice
 from plait.types.errors import StateError
@@ -77,7 +77,7 @@ class ShardFile:
             for offset, buffers in _joined(piece.runs(), target):
                 self._read_into(start + offset, buffers)
         else:
-            source = self._map()[start : start + _num_bytes(piece.saved_box, piece.item_bytes)]
+            source = self._map()[start : start + volume(piece.saved_box) * piece.item_bytes]
             copy_slice(piece, source, target)
             self.bytes_read += piece.num_bytes
 
@@ -115,18 +115,14 @@ class ShardFile:
 
 def copy_slice(piece: Slice, source: Buffer, target: Buffer) -> None:
     """Copy a slice from the bytes of the saved shard to those of the wanted one, both in memory."""
-    saved = items(source, extents(piece.saved_box), piece.item_bytes)
-    wanted = items(target, extents(piece.wanted_box), piece.item_bytes)
-    wanted[piece.wanted_index] = saved[piece.saved_index]
+    part_of(target, piece.wanted_box, piece)[...] = part_of(source, piece.saved_box, piece)
 
 
-def items(buffer: Buffer, shape: tuple[int, ...], item_bytes: int) -> np.ndarray[Any, Any]:
-    """Bytes as an array of opaque items, whatever their dtype."""
-    return buffer.view(f"u{item_bytes}").reshape(shape)
-
-
-def _num_bytes(box: tuple[tuple[int, int], ...], item_bytes: int) -> int:
-    return int(np.prod(extents(box), dtype=np.int64)) * item_bytes
+def part_of(buffer: Buffer, shard: Box, piece: Slice) -> np.ndarray[Any, Any]:
+    """The slice's box in the bytes of a shard that holds it: a view, of opaque items."""
+    index: tuple[Any, ...] = (*within(piece.box, shard), ...)
+    part: np.ndarray[Any, Any] = buffer.view(f"u{piece.item_bytes}").reshape(extents(shard))[index]
+    return part
 
 
 def _joined(runs: Iterator[Run], target: Buffer) -> Iterator[tuple[int, list[Buffer]]]:

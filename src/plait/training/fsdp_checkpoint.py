@@ -71,7 +71,7 @@ def save_dcp(trainer: FsdpTrainer, folder: Path) -> None:
 
 def load_dcp(trainer: FsdpTrainer, folder: Path) -> int:
     """As `load`; the bytes of the pieces that this rank has read, which may be more than it keeps."""
-    reader = _CountingReader(folder)
+    reader = CountingReader(folder)
     dcp.load(dict(trainer.state()), storage_reader=reader, process_group=trainer.group)
     trainer.discard_gradients()
     return reader.bytes_read
@@ -91,7 +91,7 @@ def gather_texts(group: dist.ProcessGroup | None) -> Gather:
     return gather
 
 
-class _CountingReader(dcp.FileSystemReader):
+class CountingReader(dcp.FileSystemReader):
     """Counts the saved pieces that are read; each is read from its start to its end."""
 
     def __init__(self, path: Path) -> None:
