@@ -17,22 +17,24 @@ from torch.distributed.tensor import DTensor
 
 from plait.config.task import LossSettings, OptimizerSettings
 from plait.models.decoder import Decoder
+from plait.models.hf_config import read_config
 from plait.models.invariance import random_weights
 from plait.models.tensor_names import tensor_shapes
+from plait.models.weights import load_model
 from plait.sharding import checkpoint
 from plait.sharding.layout import Sharding, cut
 from plait.sharding.plan import sync_plan
 from plait.sharding.torch_bytes import local_part, sharding_of, tensor_bytes
 from plait.sharding.weight_sync import SyncCount, sync_weights
 from plait.state.tensor_file import digest_tensors
-from plait.training import fsdp_checkpoint
+from plait.training import fsdp_base, fsdp_checkpoint
 from plait.training.fsdp_trainer import FsdpTrainer
 from plait.training.trainer import AdapterTrainer
 from plait.training.training_pass import PassSettings
 from plait.types.errors import PlaitError
 from plait.types.model import ModelConfig
 from tests.sharding.arrays import empty_shard, flat_bytes, full_arrays, shard_of
-from tests.training.tiny import LORA, MODEL, make_adapter, make_datums, plain_logprobs
+from tests.training.tiny import LORA, MODEL, make_adapter, make_datums, plain_logprobs, same_bits
 
 PPO = LossSettings(kind="ppo")
 OPTIMIZER = OptimizerSettings(learning_rate=1e-3, max_grad_norm=0.05, weight_decay=0.1)
@@ -216,3 +218,19 @@ def _cut_all(sharding: Sharding, dim: int | None, num_ranks: int) -> Sharding:
 
 def train_if_training(steps: range) -> list[tuple[float, float]]:
     return train(steps) if _trainers else []
+
+
+def load_base_only(folder: Path) -> tuple[FsdpTrainer, int]:
+    trainer = FsdpTrainer(read_config(folder), DeviceMesh("cpu", torch.arange(dist.get_world_size())))
+    return trainer, fsdp_base.load_base(trainer, folder)
+
+
+def load_base(folder: Path) -> tuple[int, int, bool]:
+    """Bytes read, bytes of this rank's weights in the files' dtype, and whether they are those of the reader of whole models."""
+    trainer, num_read = load_base_only(folder)
+    weights = {name: cast(DTensor, tensor) for name, tensor in trainer.weights().items()}
+    return num_read, sum(local_part(t).nbytes for t in weights.values()), same_bits(_full(weights), load_model(folder)[1])
+
+
+def _full(tensors: dict[str, DTensor]) -> dict[str, Tensor]:
+    return {name: tensor.full_tensor() for name, tensor in tensors.items()}

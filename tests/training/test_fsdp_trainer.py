@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from plait.models.tiny import make_tiny_model
 from plait.sharding.rank_group import RankGroup
+from plait.state.tensor_file import encode_tensors
 from plait.training.fsdp_checkpoint import saved_steps
 from plait.training.training_pass import PassSettings
 from plait.types.errors import WorkerFailure
@@ -142,6 +145,16 @@ def test_three_ranks_and_replicas_of_two_differ_in_rounding(unbroken: tuple[list
             assert all(losses == found[0] for losses in found)
             for pair, expected in zip(found[0], unbroken[0], strict=False):
                 assert pair == pytest.approx(expected, rel=ROUNDING)
+
+
+def test_ranks_start_from_their_slices_of_a_model_folder(two: RankGroup, tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "model", family="qwen2", num_layers=1)
+    for num_read, needed, is_same in two.run(work.load_base, folder):
+        assert num_read == needed
+        assert is_same
+    (folder / "model.safetensors").write_bytes(encode_tensors({"model.norm.weight": np.ones(64, np.float32)}))
+    with pytest.raises(WorkerFailure, match=r"lacks model\."):
+        two.run(work.load_base_only, folder)
 
 
 def test_what_cannot_be_done_is_refused_on_every_rank(two: RankGroup) -> None:

@@ -43,11 +43,11 @@ class Slice(msgspec.Struct, frozen=True):
 
     def runs(self) -> Iterator[Run]:
         """All runs, in the order of both shards."""
-        first = self._first_dim_of_run()
+        first, num_bytes = self._first_dim_of_run(), self.run_bytes
         outer = self.box[:first]
         for index in product(*(range(start, stop) for start, stop in outer)):
             at = (*index, *(start for start, _ in self.box[first:]))
-            yield Run(self._offset(at, self.saved_box), self._offset(at, self.wanted_box), self.run_bytes)
+            yield Run(self._offset(at, self.saved_box), self._offset(at, self.wanted_box), num_bytes)
 
     def _first_dim_of_run(self) -> int:
         """Runs span the dimensions in which the box is all that both shards hold, and a part of the one before."""

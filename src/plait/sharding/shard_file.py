@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from plait.sharding.box import Box, extents, volume, within
-from plait.sharding.layout import ITEM_BYTES
+from plait.sharding.layout import ITEM_BYTES, TensorLayout
 from plait.sharding.plan import Run, Slice
 from plait.types.errors import StateError
 
@@ -69,6 +69,11 @@ class ShardFile:
         except BaseException:
             os.close(self._file)
             raise
+
+    def layouts(self) -> dict[str, TensorLayout]:
+        """Every tensor in the file, as one that is not cut."""
+        entries = ((name, tuple(entry["shape"]), entry["dtype"]) for name, entry in self._header.items())
+        return {name: TensorLayout(shape, dtype, (None,) * len(shape)) for name, shape, dtype in entries}
 
     def read(self, piece: Slice, target: Buffer) -> None:
         """Put the slice in its place in `target`, the bytes of the wanted shard of this tensor."""

@@ -15,6 +15,8 @@ DTYPES = {
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
 
 def tensor_bytes(tensor: Tensor) -> Buffer:
     """Flat bytes over a CPU tensor's own memory: writing to them writes to the tensor. Raises StateError if it has gaps."""
