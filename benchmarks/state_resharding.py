@@ -32,12 +32,12 @@ CASES = (
 SYNC_CASES = (("2 -> 1", (2, 0), (1, 0)), ("2 -> 3 rows", (2, 0), (3, 0)), ("2 rows -> 3 columns", (2, 0), (3, 1)))
 NUM_TRIES = 3
 
-Counts = tuple[int, float]
-"""Bytes that a rank has moved, and seconds."""
+Counts = tuple[int, float, float]
+"""Bytes that a rank has moved, and when it began and ended, by the clock that all processes share."""
 
 
 def rows(quick: bool) -> list[dict[str, Any]]:
-    """One for each case and system; seconds are of the slowest rank, the best of a few tries."""
+    """One for each case and system; from the first rank's start to the last one's end, the best of a few tries."""
     shapes = model_shapes(num_layers=2, vocab_size=4096) if quick else model_shapes(num_layers=12, vocab_size=49152)
     found: list[dict[str, Any]] = []
     groups = {num_ranks: RankGroup(num_ranks, preloaded=(*PRELOADED, __name__)) for num_ranks in (1, 2, 3, 4, 5)}
@@ -83,8 +83,8 @@ def _syncing(groups: dict[int, RankGroup], name: str, training: Sharding, rollou
 
 def _row(case: str, system: str, wanted: Sharding, measure: Callable[[], list[Counts]]) -> dict[str, Any]:
     tries = [measure() for _ in range(NUM_TRIES)]
-    moved_bytes = sum(num_bytes for num_bytes, _ in tries[0])
-    seconds = min(max(duration_s for _, duration_s in counts) for counts in tries)
+    moved_bytes = sum(num_bytes for num_bytes, _, _ in tries[0])
+    duration_s = min(max(end_s for *_, end_s in counts) - min(start_s for _, start_s, _ in counts) for counts in tries)
     needed_bytes = sum(wanted.shard_bytes(rank) for rank in range(wanted.num_ranks))
     return {
         "case": case,
@@ -92,8 +92,8 @@ def _row(case: str, system: str, wanted: Sharding, measure: Callable[[], list[Co
         "needed_bytes": needed_bytes,
         "moved_bytes": moved_bytes,
         "moved_per_needed": moved_bytes / needed_bytes,
-        "duration_s": seconds,
-        "needed_gigabytes_per_s": needed_bytes / seconds / 1e9,
+        "duration_s": duration_s,
+        "needed_gigabytes_per_s": needed_bytes / duration_s / 1e9,
     }
 
 
@@ -177,9 +177,9 @@ def _timed(wanted: Sharding, load: Callable[[dict[str, np.ndarray], int], int]) 
     dist.barrier()
     start_s = time.perf_counter()
     moved_bytes = load(target, rank)
-    duration_s = time.perf_counter() - start_s
+    end_s = time.perf_counter()
     _check(target, wanted, rank)
-    return moved_bytes, duration_s
+    return moved_bytes, start_s, end_s
 
 
 def _check(target: dict[str, np.ndarray], wanted: Sharding, rank: int) -> None:
@@ -221,7 +221,7 @@ def _sync(training: Sharding, rollout: Sharding) -> Counts:
     dist.barrier()
     start_s = time.perf_counter()
     count = sync_weights(plan, range(num_training), rollout_ranks, _flat(source), _flat(target))
-    duration_s = time.perf_counter() - start_s
+    end_s = time.perf_counter()
     if not is_training:
         _check(target, rollout, rank - num_training)
-    return count.sent_bytes, duration_s
+    return count.sent_bytes, start_s, end_s

@@ -2,7 +2,11 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +26,7 @@ from plait.sharding.layout import Sharding, cut
 from plait.sharding.shard_file import ShardTensor
 from plait.types.errors import StateError
 from tests.sharding.arrays import Tensors, empty_shard, flat_bytes, full_arrays, shard_of
+from tests.sharding.saver import SHARDING as SAVER_SHARDING
 from tests.sharding.shardings import shardings, tensors_strategy
 
 TENSORS: Tensors = {"a": ((6, 4), "F32"), "b": ((5,), "BF16"), "step": ((), "I64")}
@@ -161,8 +166,6 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path: Path, monkeypat
 
 
 def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     full, real = full_arrays(TENSORS), os.preadv
     save_all(tmp_path / "saved", ROWS, full)
     monkeypatch.setattr("os.preadv", lambda file, buffers, offset: real(file, [buffers[0][:3]], offset))
@@ -186,3 +189,21 @@ def test_a_missing_or_foreign_shard_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"shard-00001.*cannot be read"):
         load_shards(folder, ROWS, 1, targets)
     assert json.loads((folder / "sharding.json").read_bytes())["notes"] == {"num_steps": 3}
+
+
+def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    folder, newest = tmp_path / "saved", 0
+    for delay_s in (0.0, 0.013, 0.031, 0.057):
+        command = [sys.executable, "-m", "tests.sharding.saver", str(folder), str(newest + 1)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as saver:
+            assert saver.stdout is not None
+            told = [saver.stdout.readline()]
+            time.sleep(delay_s)
+            saver.kill()
+            told += saver.stdout.readlines()
+        newest = max(int(line) for line in told if line.endswith("\n"))
+        target = empty_shard(SAVER_SHARDING, 0)
+        load_shards(folder, SAVER_SHARDING, 0, flat_bytes(target))
+        values = {int(value) for array in target.values() for value in array.flat}
+        assert len(values) == 1
+        assert newest <= values.pop() <= newest + 1
