@@ -65,7 +65,7 @@ def save_all(folder: Path, sharding: Sharding, full: dict[str, np.ndarray]) -> l
 
 @pytest.mark.parametrize("min_run_bytes", [0, 1 << 20], ids=["reads", "mapped"])
 @given(data=st.data(), tensors=tensors_strategy)
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_any_sharding_reads_any_other(min_run_bytes: int, data: st.DataObject, tensors: Tensors) -> None:
     full = full_arrays(tensors)
     saved, wanted = data.draw(shardings(tensors)), data.draw(shardings(tensors))
@@ -193,7 +193,7 @@ def test_a_missing_or_foreign_shard_is_named(tmp_path: Path) -> None:
 
 def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     folder, newest = tmp_path / "saved", 0
-    for delay_s in (0.0, 0.013, 0.031, 0.057):
+    for delay_s in (0.0, 0.017, 0.041):
         command = [sys.executable, "-m", "tests.sharding.saver", str(folder), str(newest + 1)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as saver:
             assert saver.stdout is not None

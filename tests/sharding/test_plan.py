@@ -14,7 +14,7 @@ from tests.sharding.shardings import shardings, tensors_strategy
 
 
 @given(st.data(), tensors_strategy)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_runs_put_together_the_wanted_shard_and_touch_each_byte_once(data: st.DataObject, tensors: Tensors) -> None:
     full = full_arrays(tensors)
     saved, wanted = data.draw(shardings(tensors)), data.draw(shardings(tensors))
@@ -38,7 +38,7 @@ def test_runs_put_together_the_wanted_shard_and_touch_each_byte_once(data: st.Da
 
 
 @given(st.data(), tensors_strategy)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_a_sync_gives_each_rank_its_shard_and_nothing_twice(data: st.DataObject, tensors: Tensors) -> None:
     full = full_arrays(tensors)
     training, rollout = data.draw(shardings(tensors)), data.draw(shardings(tensors))

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from plait.config.task import LossSettings
-from plait.lora.mix import SingleLora
 from plait.models.kernels import pad_rows
 from plait.training.counted import CountedRows, counted_rows
 from plait.training.fsdp_model import DecoderModule
@@ -58,7 +57,7 @@ class FsdpPass(TrainingPass):
         self._module.set_requires_gradient_sync(is_last)
         counted = counted_rows(batch, self._datums, self._every_position, self._decoder.device)
         with torch.set_grad_enabled(self._loss is not None):
-            logprobs_N = self._score(batch, counted, None)
+            logprobs_N = self._sharded_score(batch, counted)
         if self._loss is not None and is_own:
             self._sum_losses(self._loss, batch, counted, logprobs_N).backward()
         elif self._loss is not None:
@@ -75,7 +74,8 @@ class FsdpPass(TrainingPass):
         self._num_own[0] -= 1
         return self._num_own[0] >= 0, self._num_left_in_round[0] == 0
 
-    def _score(self, batch: PackedBatch, counted: CountedRows, lora: SingleLora | None) -> Tensor:
+    def _sharded_score(self, batch: PackedBatch, counted: CountedRows) -> Tensor:
+        """Log-probabilities [N] of the counted pairs. Collective."""
         view = self._module.view
         attention = PackedAttention(batch, view.config.num_heads // view.config.num_kv_heads, view.dtype, view.device)
         tokens_R, positions_R = (
