@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 from plait.cluster.messages import Busy, Configure, FromWorker
 from plait.cluster.model_messages import ScorePrompt
@@ -39,6 +40,7 @@ class Deployment(RolloutDeployment):
         async def held(configuration: Configure) -> None:
             await self.may_restart.wait()
             await restart(configuration)
+            self.is_back.set()
 
         self.workers._restart = held  # type: ignore[method-assign]
 
@@ -52,8 +54,14 @@ class Deployment(RolloutDeployment):
     def on_worker_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None:
         self.lost.append(worker)
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        self.is_back.set()
+    def on_adapters_lost(self, owners: Sequence[str], num_trainers: int) -> None:
+        pass
+
+    def on_reopen(self, owners: Sequence[str]) -> None:
+        pass
+
+    def on_trainer_ready(self) -> None:
+        pass
 
     def on_failed(self, error: Exception) -> None:
         raise error
@@ -141,7 +149,7 @@ def test_requests_of_a_killed_engine_go_on_at_the_other_with_the_same_tokens(tmp
 
 def test_engines_are_named_and_numbered(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, tiny_task("a"), workers={"rollout_engines": 3, "environment_processes": 1})
-    made = RolloutDeployment(settings, "model", 1, None)  # type: ignore[arg-type]
+    made = RolloutDeployment(settings, "model", 1, Mock())
     assert made.workers.engine_names == ("rollout-0", "rollout-1", "rollout-2")
     assert made.workers.names == (*made.workers.engine_names, "train")
     assert sorted(made.concurrency) == list(made.workers.engine_names)
