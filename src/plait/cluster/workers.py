@@ -206,9 +206,9 @@ def _configure(
 ) -> Configure:
     model, engine = settings.model, settings.engine
     return Configure(
-        name=name, roles=roles, deployment=model.known_as, model_path=model_path, dtype=model.dtype, device=model.device, threads=threads,
-        max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows, slot_tokens=engine.slot_tokens,
-        pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
+        name=name, roles=roles, deployment=model.known_as, model_path=model_path, dtype=model.dtype,
+        device=model.device, threads=threads, max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows,
+        slot_tokens=engine.slot_tokens, pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
         lend_threads=settings.workers.lend_threads,

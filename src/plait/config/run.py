@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 from plait.config.base import Settings
 from plait.config.task import TaskSettings
 
-
 ModelName = Annotated[str, Field(pattern=r"^[^\s\"']+$", max_length=200)]
 
 

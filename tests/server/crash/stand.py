@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from plait.cluster.messages import AdapterClosed
 from plait.cluster.model_messages import CallDone, CallFailed, ModelMessage, ModelOpened
 from plait.operations.future_state import Failed, Finished
 from plait.operations.futures import FutureLimits
@@ -49,8 +48,6 @@ class NearBackend:
         self._device.send(message)
         self._device.work()
         for reply in replies:
-            if isinstance(reply, AdapterClosed):  # The backend keeps it to itself.
-                continue
             assert isinstance(reply, ModelOpened | CallDone | CallFailed)
             for listener in self.listeners:
                 listener.on_reply(reply)
@@ -65,7 +62,9 @@ class Stand:
         self.background = Background()
         certifier = Certifier()
         self.futures = Futures(FutureLimits(grace_s=1e6, retention_s=1e6))
-        saving = Saving(self.trainer, self.folders, self.checkpoints, StoredLimit(self.checkpoints, lambda tenant: None), lambda *_: None)
+        saving = Saving(
+            self.trainer, self.folders, self.checkpoints, StoredLimit(self.checkpoints, lambda tenant: None), lambda *_: None
+        )
         handler = CallHandler(self.trainer, saving, certifier, ModelShape(MODEL.vocab_size, MODEL.max_context_tokens))
         base = SimpleNamespace(trainer=self.trainer, handler=handler)
         self.models = ModelRegistry(

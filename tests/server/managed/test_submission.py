@@ -14,7 +14,9 @@ from plait.server.managed.submission import Submission, read_submission, with_fi
 from plait.types.errors import ConfigError
 from tests.server.managed.task_files import task, task_file
 
-SERVER = ServerSettings(aliases=("Qwen/Qwen3-8B",), model=ModelSettings(max_context_tokens=512), lora=ServerLoraSettings(max_rank=16))
+SERVER = ServerSettings(
+    aliases=("Qwen/Qwen3-8B",), model=ModelSettings(max_context_tokens=512), lora=ServerLoraSettings(max_rank=16)
+)
 
 
 def read(text: str, **changes: Any) -> Submission:

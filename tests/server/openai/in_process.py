@@ -53,7 +53,9 @@ class Endpoint:
         self.quotas = Quotas(QuotaLimits(**limits))
         self.metered: list[tuple[SampleCall, Sampled]] = []
         backend: Any = SimpleNamespace(rollout=rollout)
-        self.sampling = Sampling(lambda _: backend, None, self.quotas, Certifier(), 100, lambda *sampled: self.metered.append(sampled))  # type: ignore[arg-type]
+        self.sampling = Sampling(
+            lambda _: backend, None, self.quotas, Certifier(), 100, lambda *sampled: self.metered.append(sampled)
+        )  # type: ignore[arg-type]
         names = ModelNames(None, None, ("base",), 0.0)  # type: ignore[arg-type]
         base = SimpleNamespace(name="base", tokenizer=tokenizer, limits=EngineLimits(tokenizer.vocab_size, 1000, ()))
         endpoint = OpenAIEndpoint(lambda _: base, self.sampling, names)

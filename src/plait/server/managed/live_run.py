@@ -164,9 +164,7 @@ class LiveRun:
             make_folder(self.directory.path)
             replace_file(self.directory.config, effective_toml(self.settings).encode())
 
-    async def _drive(
-        self, run: OpenRun, find_files: FindFiles, compute: Compute, tokenizers: Mapping[str, Tokenizer]
-    ) -> bool:
+    async def _drive(self, run: OpenRun, find_files: FindFiles, compute: Compute, tokenizers: Mapping[str, Tokenizer]) -> bool:
         files: Mapping[str, str] = {}
         for event in run.history:
             self.summary.apply(event)
