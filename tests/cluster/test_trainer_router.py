@@ -268,7 +268,7 @@ def test_discarded_gradients_hold_nothing_back(is_discarded: bool) -> None:
 
 
 def test_a_call_whose_model_cannot_be_opened_elsewhere_fails_with_the_reason() -> None:
-    router, sent = models()
+    router, _ = models()
     router.send(backward("m0", 1))
     router.send(backward("m2", 1))
     router.heard("train-0", AdapterClosed("m2"))
