@@ -60,7 +60,7 @@ def run_together(folder: Path, settings: RunSettings) -> RunDirectory:
 def test_every_task_trains_what_it_would_alone(tmp_path: Path) -> None:
     small = make_tiny_model(tmp_path / "small", hidden_size=128, intermediate_size=256, head_dim=64, vocab_size=320, seed=1)
     model = {"path": str(small), "max_context_tokens": 112}
-    tasks = [*(tiny_task(name, steps=4) for name in "abc"), tiny_task("s", steps=4, model="small")]
+    tasks = [*(tiny_task(name, steps=3) for name in "abc"), tiny_task("s", steps=3, model="small")]
     together = run_together(
         tmp_path,
         tiny_settings(
@@ -68,8 +68,8 @@ def test_every_task_trains_what_it_would_alone(tmp_path: Path) -> None:
             workers={"environment_processes": 1, "train_workers": 2},
         ),
     )  # fmt: skip
-    assert digests(together, "c") == trained_alone(tmp_path, tiny_task("c", steps=4))
-    assert digests(together, "s") == trained_alone(tmp_path, tiny_task("s", steps=4), model=model)
+    assert digests(together, "c") == trained_alone(tmp_path, tiny_task("c", steps=3))
+    assert digests(together, "s") == trained_alone(tmp_path, tiny_task("s", steps=3), model=model)
 
     events = list(read_latest_events(together.events))
     started = next(event for event in events if isinstance(event, RunStarted))

@@ -89,7 +89,7 @@ def test_a_checkpoint_is_loaded_on_its_own_base_alone(server: ServerProcess, ten
     small = training(service, "small")
     train(small)
     path = small.save_state("kept").result().path
-    again = service.create_training_client_from_state(path)
+    again = service.create_training_client_from_state(path).result()
     assert again.get_info().model_name == "small"
     with pytest.raises(tinker.RequestFailedError, match=r"is of base model 'small', and cannot be loaded on 'Qwen/Qwen3-8B'"):
         training(service, ALIAS).load_state(path).result()
