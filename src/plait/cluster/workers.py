@@ -139,15 +139,30 @@ MakeWorkers = Callable[
         Callable[[str, Sequence[str]], None],
         Callable[[Exception], None],
     ],
-    Workers,
+    "WorkerSet",
 ]
-"""What makes the workers of a deployment: the class `Workers`, or what gives something with all that is public of it."""
+"""What makes the workers of a deployment: the class `Workers`, or whatever else gives a WorkerSet."""
+
+
+class WorkerSet(Protocol):
+    """The workers of one deployment, as `Workers` has them."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def engine_names(self) -> tuple[str, ...]: ...
+    @property
+    def pids(self) -> dict[str, int]: ...
+    async def start(self) -> Ready: ...
+    def send_to(self, worker: str, message: ToWorker) -> None: ...
+    def lend_threads(self, trainer_is_idle: bool) -> None: ...
+    async def close(self) -> None: ...
 
 
 class WorkerEngine:
     """The `EngineLink` of one worker."""
 
-    def __init__(self, workers: Workers, name: str) -> None:
+    def __init__(self, workers: WorkerSet, name: str) -> None:
         self._workers, self._name = workers, name
 
     def submit(self, chunks: Sequence[Chunk]) -> None:
