@@ -223,7 +223,8 @@ def test_a_move_goes_on_when_the_old_trainer_is_lost() -> None:
 
 def models(num_trainers: int = 2) -> tuple[TrainerRouter, dict[str, list[Any]]]:
     sent: dict[str, list[Any]] = {f"train-{n}": [] for n in range(num_trainers)}
-    router = TrainerRouter(list(sent), lambda name, message: sent[name].append(message), list, list, bool)
+    ignore = [lambda _: None] * 3
+    router = TrainerRouter(list(sent), lambda name, message: sent[name].append(message), *ignore)
     for number in range(3):
         name = f"m{number}"
         router.send(OpenModel(name, "ana", LORA, f"folder/{name}"))

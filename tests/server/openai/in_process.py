@@ -53,9 +53,10 @@ class Endpoint:
         self.quotas = Quotas(QuotaLimits(**limits))
         self.metered: list[tuple[SampleCall, Sampled]] = []
         backend: Any = SimpleNamespace(rollout=rollout)
+        futures: Any = None
         self.sampling = Sampling(
-            lambda _: backend, None, self.quotas, Certifier(), 100, lambda *sampled: self.metered.append(sampled)
-        )  # type: ignore[arg-type]
+            lambda _: backend, futures, self.quotas, Certifier(), 100, lambda *sampled: self.metered.append(sampled)
+        )
         names = ModelNames(None, None, ("base",), 0.0)  # type: ignore[arg-type]
         base = SimpleNamespace(name="base", tokenizer=tokenizer, limits=EngineLimits(tokenizer.vocab_size, 1000, ()))
         endpoint = OpenAIEndpoint(lambda _: base, self.sampling, names)
