@@ -97,7 +97,7 @@ class TrainerCalls:
         if not num_left:
             self._is_back.clear()
         for (model_id, _), future in self._waiting.items():
-            if model_id in owners and not future.done():
+            if (model_id in owners or not num_left) and not future.done():
                 future.set_exception(TrainerLost())
 
     def on_trainer_back(self) -> None:
