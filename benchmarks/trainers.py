@@ -34,8 +34,8 @@ from plait.types.errors import WorkerFailure
 MODEL = "smollm2-135m-instruct"
 GOAL = 1.7
 SEQUENCE_TOKENS = 64
-BATCHES = (4, 6, 8, 4, 6, 8)
-"""Sequences in the updates of each task."""
+BATCHES = (8, 4, 8, 4, 8, 4)
+"""Sequences in the updates of each task. Tasks are opened at the trainers in turn, so that it pays to move some."""
 NUM_ROUNDS, NUM_STEPS = 2, 3
 
 
@@ -55,7 +55,7 @@ class Trainers:
         self.versions: dict[str, int] = {}
         self.digests: dict[str, str] = {}
         self.seen: set[tuple[str, str]] = set()
-        """(task, trainer) of updates."""
+        """(task, trainer): where each was opened or trained."""
         self._target = 0
         self._is_done = asyncio.Event()
 
@@ -99,6 +99,7 @@ class Trainers:
         match message:
             case TaskOpened(task, ref):
                 self.versions[task] = ref.policy.version
+                self.seen.add((task, worker))
                 if len(self.versions) == len(self._tasks):
                     self._is_done.set()
             case UpdateDone(task, ref):
