@@ -1,10 +1,11 @@
-"""Training of one adapter on the shared frozen base.
+"""Training of one policy: here of an adapter on the shared frozen base, in `full_trainer` of all weights.
 
-- The float32 parameters, their accumulated gradients and the optimizer belong to this adapter alone.
+- The float32 parameters, their accumulated gradients and the optimizer belong to this policy alone.
 - Gradients add up over any number of passes until the step; a pass counts when it is complete.
 - A step is the one thing that changes weights; passes only read them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,24 +22,17 @@ from plait.types.errors import AdapterError, PlaitError
 from plait.types.lora import LoraConfig
 
 
-class AdapterTrainer:
-    """One adapter of shape `lora`, starting from `tensors` (by the names of `lora.mix`, copied to float32)."""
+class Trainer(ABC):
+    """Trains `parameters`, float32 leaves that are its own."""
 
-    def __init__(
-        self, decoder: Decoder, lora: LoraConfig, tensors: Mapping[str, Tensor], settings: PassSettings = PassSettings()
-    ) -> None:
-        self.decoder, self.lora, self.settings = decoder, lora, settings
-        self._parameters = {
-            name: tensors[name].to(decoder.device, torch.float32, copy=True).requires_grad_() for name in sorted(tensors)
-        }
-        self._optimizer = AdapterOptimizer(self._parameters)
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self._parameters = parameters
+        self._optimizer = AdapterOptimizer(parameters)
         self._gradients: dict[str, Tensor] = {}
 
+    @abstractmethod
     def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> TrainingPass:
         """A pass to be run slice by slice; forward only if `loss` is None."""
-        return TrainingPass(
-            self.decoder, self._parameters, self._fuse, datums, loss, self.settings, self._accumulate, every_position
-        )
 
     def forward_backward(self, datums: Sequence[Datum], loss: LossSettings, every_position: bool = False) -> PassResult:
         """Add the gradients of the datums' losses to those that wait for the step."""
@@ -78,32 +72,56 @@ class AdapterTrainer:
         """Forget what has been accumulated since the last step."""
         self._gradients = {}
 
-    def adapter_tensors(self) -> dict[str, Tensor]:
+    def weight_tensors(self) -> dict[str, Tensor]:
         """Copies of the parameters, float32 on the CPU."""
         return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._parameters.items()}
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Copies of the optimizer's state; with `adapter_tensors` all that the next steps depend on."""
+        """Copies of the optimizer's state; with `weight_tensors` all that the next steps depend on."""
         return self._optimizer.state_tensors()
 
-    def load_state(self, adapter_tensors: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor]) -> None:
+    def load_state(self, weights: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor]) -> None:
         """Go back to saved tensors, exactly. Waiting gradients are forgotten.
 
-        Raises AdapterError or StateError, and changes nothing, if they are not this adapter's.
+        Raises AdapterError or StateError, and changes nothing, if they are not this trainer's.
         """
-        _check_same_names(self._parameters, adapter_tensors)
+        _check_same_names(self._parameters, weights)
         self._optimizer.load_state_tensors(state_tensors)
         with torch.no_grad():
             for name, parameter in self._parameters.items():
-                parameter.copy_(adapter_tensors[name])
+                parameter.copy_(weights[name])
         self.discard_gradients()
-
-    def _fuse(self) -> FusedAdapter:
-        return FusedAdapter(self.lora, self._parameters, self.decoder.config, self.decoder.dtype)
 
     def _accumulate(self, gradients: Mapping[str, Tensor]) -> None:
         for name, gradient in gradients.items():
             self._gradients[name] = self._gradients[name] + gradient if name in self._gradients else gradient
+
+
+class AdapterTrainer(Trainer):
+    """One adapter of shape `lora`, starting from `tensors` (by the names of `lora.mix`, copied to float32)."""
+
+    def __init__(
+        self, decoder: Decoder, lora: LoraConfig, tensors: Mapping[str, Tensor], settings: PassSettings = PassSettings()
+    ) -> None:
+        self.decoder, self.lora, self.settings = decoder, lora, settings
+        super().__init__(float32_leaves(tensors, decoder.device))
+
+    def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> TrainingPass:
+        return TrainingPass(
+            self.decoder, self._parameters, self._fuse, datums, loss, self.settings, self._accumulate, every_position
+        )
+
+    def adapter_tensors(self) -> dict[str, Tensor]:
+        """Copies of the parameters, float32 on the CPU."""
+        return self.weight_tensors()
+
+    def _fuse(self) -> FusedAdapter:
+        return FusedAdapter(self.lora, self._parameters, self.decoder.config, self.decoder.dtype)
+
+
+def float32_leaves(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Copies that autograd gives gradients for, in the order of names."""
+    return {name: tensors[name].to(device, torch.float32, copy=True).requires_grad_() for name in sorted(tensors)}
 
 
 def _check_same_names(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
