@@ -61,7 +61,9 @@ def plain_hidden(config: ModelConfig, weights: dict[str, Tensor], tokens: tuple[
     for index in range(config.num_layers):
         w = {name.removeprefix(f"layers.{index}."): tensor for name, tensor in weights.items()}
         normed = norm(x, w["input_norm"])
-        q, k, v = (F.linear(normed, w[m], w.get(f"{m}.bias")).view(length, -1, config.head_dim) for m in ("q_proj", "k_proj", "v_proj"))
+        q, k, v = (
+            F.linear(normed, w[m], w.get(f"{m}.bias")).view(length, -1, config.head_dim) for m in ("q_proj", "k_proj", "v_proj")
+        )
         if config.qk_norm:
             q, k = norm(q, w["q_norm"]), norm(k, w["k_norm"])
         q, k, v = (part.transpose(0, 1)[None] for part in (turn(q), turn(k), v))
@@ -72,7 +74,9 @@ def plain_hidden(config: ModelConfig, weights: dict[str, Tensor], tokens: tuple[
     return norm(x, weights["norm"])
 
 
-def plain_full_gradients(config: ModelConfig, weights: dict[str, Tensor], datums: list[Datum], kl_to_base: float = 0.0) -> dict[str, Tensor]:
+def plain_full_gradients(
+    config: ModelConfig, weights: dict[str, Tensor], datums: list[Datum], kl_to_base: float = 0.0
+) -> dict[str, Tensor]:
     leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in weights.items()}
 
     def logprobs(tensors: dict[str, Tensor], datum: Datum) -> Tensor:

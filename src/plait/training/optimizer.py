@@ -26,8 +26,7 @@ class AdapterOptimizer:
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self._parameters = {name: parameters[name] for name in sorted(parameters)}
-        self._state: dict[str, Tensor] = {}
-        self.load_state_tensors(self._fresh_state())
+        self._state = fresh_state(self._parameters)
 
     def step(self, gradients: Mapping[str, Tensor], settings: OptimizerSettings, learning_rate: float | None = None) -> float:
         """Take one step and return the global norm of the gradients before clipping.
@@ -62,13 +61,13 @@ class AdapterOptimizer:
         """Steps taken since the start, over restarts too."""
         return int(self._state[STEP].item())
 
-    def state_tensors(self) -> dict[str, Tensor]:
-        """Copies of the whole state, on the CPU."""
-        return {name: tensor.to("cpu", copy=True) for name, tensor in self._state.items()}
+    def state_tensors(self, copy: bool = True) -> dict[str, Tensor]:
+        """The whole state, on the CPU; without a copy it holds until the next step or load."""
+        return {name: tensor.to("cpu", copy=copy) for name, tensor in self._state.items()}
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the whole state. Raises StateError if names or shapes are not this adapter's."""
-        expected = self._fresh_state()
+        expected = self._state
         for name in sorted(expected.keys() ^ tensors.keys()):
             fault = "lacks" if name in expected else "has an unknown"
             raise StateError(f"the optimizer's state {fault} tensor {name!r}.", "It belongs to another adapter or is torn.")
@@ -83,9 +82,14 @@ class AdapterOptimizer:
             for moment in (f"{m}.{name}" for m in MOMENTS):
                 self._state[moment] = tensors[moment].to(parameter.device, torch.float32, copy=True)
 
-    def _fresh_state(self) -> dict[str, Tensor]:
-        zeros = {f"{m}.{name}": torch.zeros_like(p, requires_grad=False) for name, p in self._parameters.items() for m in MOMENTS}
-        return zeros | {STEP: torch.tensor(0, dtype=torch.int64)}
+
+def fresh_state(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state before the first step."""
+    return {
+        f"{moment}.{name}": torch.zeros_like(parameter, dtype=torch.float32, requires_grad=False)
+        for name, parameter in parameters.items()
+        for moment in MOMENTS
+    } | {STEP: torch.tensor(0, dtype=torch.int64)}
 
 
 def _clip(gradients_P: list[Tensor], max_norm: float, norm: Tensor) -> None:

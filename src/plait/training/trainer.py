@@ -72,13 +72,13 @@ class Trainer(ABC):
         """Forget what has been accumulated since the last step."""
         self._gradients = {}
 
-    def weight_tensors(self) -> dict[str, Tensor]:
-        """Copies of the parameters, float32 on the CPU."""
-        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._parameters.items()}
+    def weight_tensors(self, copy: bool = True) -> dict[str, Tensor]:
+        """The parameters, float32 on the CPU; without a copy they hold until the next step or load."""
+        return {name: parameter.detach().to("cpu", copy=copy) for name, parameter in self._parameters.items()}
 
-    def state_tensors(self) -> dict[str, Tensor]:
-        """Copies of the optimizer's state; with `weight_tensors` all that the next steps depend on."""
-        return self._optimizer.state_tensors()
+    def state_tensors(self, copy: bool = True) -> dict[str, Tensor]:
+        """The optimizer's state, likewise; with `weight_tensors` all that the next steps depend on."""
+        return self._optimizer.state_tensors(copy)
 
     def load_state(self, weights: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor]) -> None:
         """Go back to saved tensors, exactly. Waiting gradients are forgotten.
