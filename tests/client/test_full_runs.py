@@ -14,9 +14,11 @@ from plait.client.policies import export_policy, open_policy
 from plait.client.runs import run_file
 from plait.config.load import effective_toml, load_settings
 from plait.config.run import RunSettings
-from plait.state.records import MODEL_FILE, list_steps, read_record
+from plait.state.records import list_steps, read_record
 from plait.state.rundir import RunDirectory
+from plait.types.messages import Message
 from tests.client.test_resume import RUN
+from tests.models.reference import decoder_logits
 from tests.runs import committed_steps, digests, full_task, tiny_settings, tiny_task
 
 EVALUATED = {"questions": 4, "every_steps": 2}
@@ -54,3 +56,47 @@ def test_every_batch_is_exactly_on_policy(together: RunDirectory) -> None:
     assert any(step.grad_norm > 0 for step in steps)
     assert {step.ratio_mean for step in steps if step.ratio_mean is not None} == {1.0}
     assert {step.logprob_gap_max for step in steps if step.logprob_gap_max is not None} == {0.0}
+
+
+def test_only_the_last_two_records_and_the_best_are_kept(together: RunDirectory) -> None:
+    assert list_steps(together.steps_folder("g")) == [2, 3]
+    assert {3, 4} <= set(list_steps(together.steps_folder("f"))) < {0, 1, 2, 3, 4}
+    assert read_record(together.steps_folder("g"), 3).training == "full"
+
+
+def test_an_exported_version_is_a_model_that_transformers_loads(folder: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    settings = tiny_settings(folder, full_task("f", steps=1), model={"path": str(folder / "model"), "dtype": "float32"})
+    directory = run_all(tmp_path / "runs", settings)
+    exported = export_policy(directory, "f", step=1, to=tmp_path / "exported")
+    model = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32)
+    with open_policy(directory, "f", step=1) as policy:
+        tokens = policy.tokenizer.render_prompt([Message("user", "How many?")])
+        ours = decoder_logits(policy._engine.decoder, torch.tensor([tokens]))
+        answer = policy.sample("How many?", max_new_tokens=8, temperature=0.0)
+    torch.testing.assert_close(model(torch.tensor([tokens])).logits, ours, atol=1e-4, rtol=0)
+    base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
+    assert (base(torch.tensor([tokens])).logits - ours).abs().max() > 1e-2
+    greedy = model.generate(torch.tensor([tokens]), max_new_tokens=8, do_sample=False)[0, len(tokens) :]
+    assert AutoTokenizer.from_pretrained(exported).decode(greedy, skip_special_tokens=True).strip() == answer[0]
+    with open_policy(directory, "f", step=0) as pristine:
+        assert pristine.ref.policy.version == 0
+
+
+def test_killed_and_resumed_it_trains_the_same_steps(folder: Path, together: RunDirectory, tmp_path: Path) -> None:
+    settings = tiny_settings(folder, full_task("f", steps=4, evaluation=EVALUATED))
+    directory = RunDirectory.create(tmp_path, "broken", effective_toml(settings))
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(directory.path)], start_new_session=True)
+    steps = directory.steps_folder("f")
+    while not list_steps(steps)[1:] and process.poll() is None:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert list_steps(steps)[-1] < 4
+    while directory.holder() is not None:
+        time.sleep(0.01)
+    assert run_file(load_settings(directory.config), directory, resume=True, show_progress=False) == "done"
+    assert digests(directory, "f") == digests(together, "f")
+    left, right = (read_record(run.steps_folder("f"), 4) for run in (directory, together))
+    assert left.optimizer_digest == right.optimizer_digest

@@ -74,7 +74,8 @@ class OptimStep(msgspec.Struct, frozen=True, tag="optim_step"):
 
 
 class SaveModel(msgspec.Struct, frozen=True, tag="save_model"):
-    """Put the latest version's files at `folder`, in place of what is there: PEFT format or a model's, and `with_optimizer` the moments."""
+    """Put the latest version's files at `folder`, in place of what is there: in PEFT format, or a model's; and `with_optimizer` the
+    moments."""
 
     model_id: str
     seq_id: int

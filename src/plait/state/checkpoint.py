@@ -14,11 +14,10 @@ from plait.state.records import (
     ADAPTER_FILE,
     OPTIMIZER_FILE,
     RECORD_FILE,
-    WEIGHT_FILES,
     decode_record,
-    holds_model,
     read_weights_config,
     step_folder,
+    weight_files,
 )
 from plait.state.step_record import StepRecord
 from plait.state.tensor_file import Framework, read_tensors
@@ -33,7 +32,7 @@ def save_checkpoint(steps_folder: Path, step: int, folder: Path, with_optimizer:
     Raises `StateError` when the disk does not take them; then nothing has changed.
     """
     source = step_folder(steps_folder, step)
-    names = [*WEIGHT_FILES["full" if holds_model(source) else "lora"], RECORD_FILE, *([OPTIMIZER_FILE] if with_optimizer else [])]
+    names = [*weight_files(source), RECORD_FILE, *([OPTIMIZER_FILE] if with_optimizer else [])]
     replace_folder(folder, lambda target: _link_files(source, target, names))
     return sum((folder / name).stat().st_size for name in names)
 

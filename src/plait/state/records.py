@@ -71,6 +71,11 @@ def holds_model(folder: Path) -> bool:
     return (folder / MODEL_FILE).is_file()
 
 
+def weight_files(folder: Path) -> tuple[str, str]:
+    """Names of a policy's files in its folder: the weights and their configuration."""
+    return WEIGHT_FILES["full" if holds_model(folder) else "lora"]
+
+
 def list_steps(directory: Path) -> list[int]:
     """Steps that have a record, ascending."""
     if not directory.is_dir():

@@ -57,8 +57,9 @@ class TrainingPass:
     """An iterator over its micro-batches; `result()` after the last.
 
     `loss` None is a forward pass. `fuse` gives the adapter in the decoder's layout, differentiable in `parameters`; None: the
-    decoder itself is. `base` is the frozen base, for penalties, where it is not `decoder` without the adapter. `on_complete` receives the sum of gradients, once, unless there were none. `every_position` asks for log-probabilities
-    also where no loss needs them.
+    decoder itself is. `base` is the frozen base, for penalties, where it is not `decoder` without the adapter. `on_complete`
+    receives the sum of gradients, once, unless there were none. `every_position` asks for log-probabilities also where no loss
+    needs them.
     """
 
     def __init__(
