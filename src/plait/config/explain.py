@@ -166,9 +166,7 @@ def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, .
         Need("model", copies * weights, f"{model.num_parameters:,} parameters in {dtype} x {copies} process{'es' * (copies > 1)}"),
         *_cache_memory(settings, model),
         Need(
-            "adapters",
-            (engines + 1) * adapter_bytes,
-            f"{num_adapters} tasks, float32, for rollout{_times(engines)} and for training",
+            "adapters", (engines + 1) * adapter_bytes, f"{num_adapters} tasks, float32, for rollout{_times(engines)} and training"
         ),
         Need("optimizer", (NUM_MOMENTS + 1) * adapter_bytes, "two moments and a gradient of each adapter, float32"),
         *_full_memory(settings, tasks),
@@ -181,15 +179,14 @@ def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, .
 def _full_memory(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> Iterator[Need]:
     """Of tasks that train all weights: what the trainer has for each, and the versions that engines hold."""
     num_tasks, parameters = sum(task.full_parameters > 0 for task in tasks), max(task.full_parameters for task in tasks)
-    if not num_tasks:
-        return
     held, engines, dtype = settings.engine.full_policies, settings.workers.rollout_engines, settings.model.dtype
     value_bytes = BYTES_PER_VALUE[dtype]
     trained_bytes = (1 + NUM_MOMENTS + FULL_GRADIENTS) * ADAPTER_BYTES_PER_VALUE + value_bytes
     text = f"{num_tasks} tasks, masters, moments and gradients in float32, weights in {dtype}"
-    yield Need("full tasks", num_tasks * parameters * trained_bytes, text)
-    text = f"at most {held} versions of {num_tasks} tasks in {dtype}{_times(engines)} (engine.full_policies)"
-    yield Need("full policies", engines * held * parameters * value_bytes, text)
+    held_text = f"at most {held} versions of {num_tasks} tasks in {dtype}{_times(engines)} (engine.full_policies)"
+    if num_tasks:
+        yield Need("full tasks", num_tasks * parameters * trained_bytes, text)
+        yield Need("full policies", engines * held * parameters * value_bytes, held_text)
 
 
 def _cache_memory(settings: RunSettings, model: ModelConfig) -> Iterator[Need]:

@@ -1,8 +1,7 @@
 """The rollout engine: takes chunks, computes them together, gives results back. One thread, no clock, no input or output.
 
 - A chunk's tokens and log-probabilities are a pure function of (base, policy version, context, sampling parameters).
-- Rows share slots and cache whatever computes them: the base with an adapter, or the policy's own model. Each decoder has a forward
-  pass of its own in a step.
+- Rows share slots and cache, whether the base with an adapter computes them or the policy's own model in a pass of its own.
 - A chunk starts when a slot for its longest end is free; until then it waits, first come first served.
 - A context is computed once: rows with the same one wait for the first, later chunks find it in the pool.
 - With a drafter, rows may draw several tokens in a step: the same as one by one.
@@ -132,7 +131,7 @@ class Engine:
             if not self._has_room(chunk):
                 break
             if not turn.may_start(chunk.adapter):
-                continue
+                continue  # Its model waits for a place.
             del self.waiting[chunk.request_id]
             try:
                 self.rows.append(self._new_row(chunk))

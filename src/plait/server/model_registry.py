@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -28,8 +28,10 @@ from plait.server.folders import DataFolders
 from plait.server.futures import Futures
 from plait.server.journal import CallJournal, add_row, as_call
 from plait.server.model_runner import ModelRunner
+from plait.server.trained_kind import training_of
 from plait.server.trainer_calls import TrainerCalls
 from plait.types.lora import LoraConfig
+from plait.types.policy import Training
 
 OnEnded = Callable[[ModelRunner, Call, CallResult | CallFailure], None]
 
@@ -45,7 +47,7 @@ class ModelRegistry:
         futures: Futures,
         folders: DataFolders,
         certifier: Certifier,
-        max_resident: int,
+        max_resident: Mapping[Training, int],
         on_ended: OnEnded,
     ) -> None:
         self._database, self._trainer, self._handler, self._futures = database, trainer, handler, futures
@@ -118,7 +120,9 @@ class ModelRegistry:
         if (row.user_metadata or {}).get("policy") == Mode.STRICT:
             self._certifier.set_strict(row.model_id)
         runner = self._runners[row.model_id] = ModelRunner(
-            OpenModel(row.model_id, row.tenant_id, lora, folder, row.source_folder, row.with_optimizer),
+            OpenModel(
+                row.model_id, row.tenant_id, lora, folder, row.source_folder, row.with_optimizer, training_of(row.lora)
+            ),
             row.base_model, row.session_id, self._trainer, self.journal, self._handler, self._ended, self._make_room, order,
         )  # fmt: skip
         return runner
@@ -171,10 +175,12 @@ class ModelRegistry:
     # ---- residency
 
     async def _make_room(self, runner: ModelRunner) -> None:
-        """Close the models that were idle longest, until one more fits."""
-        resident = [other for other in self._runners.values() if other is not runner and (other.is_open or other.is_opening)]
+        """Close the models of its kind that were idle longest, until one more fits."""
+        training = runner.opening.training
+        others = [o for o in self._runners.values() if o is not runner and o.opening.training == training]
+        resident = [other for other in others if other.is_open or other.is_opening]
         idle = sorted((other for other in resident if not other.is_busy), key=lambda other: other.last_used_s)
-        for other in idle[: max(0, len(resident) + 1 - self._max_resident)]:
+        for other in idle[: max(0, len(resident) + 1 - self._max_resident[training])]:
             other.close()
 
     def put_away(self, session_ids: Sequence[str], have_ended: bool = False) -> None:

@@ -104,7 +104,7 @@ class Service:
         saving = Saving(self.trainer, self.folders, self.checkpoints, stored_limit)
         handler = ObservedHandler(self.trainer, saving, self.certifier, shape, self.metrics, self.tracing)
         self.models = ModelRegistry(
-            database, self.trainer, handler, self.futures, self.folders, self.certifier, settings.lora.max_resident, self._ended
+            database, self.trainer, handler, self.futures, self.folders, self.certifier, settings.max_resident, self._ended
         )
         self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
         self.samplers = Samplers(database, self.sessions, self.checkpoints, self.served.names)
