@@ -196,3 +196,21 @@ def test_embeddings_that_are_tied_are_trained_once() -> None:
     trainer.forward_backward(make_datums(), PPO)
     trainer.optim_step(ADAM)
     assert trainer.decoder.embedding_VE.equal(trainer.weight_tensors()["embed_tokens"])
+
+
+def test_what_is_given_up_and_taken_back_goes_on_as_unbroken() -> None:
+    parked, unbroken, datums = make_full(dtype=torch.bfloat16), make_full(dtype=torch.bfloat16), make_datums()
+    for trainer in (parked, unbroken):
+        trainer.forward_backward(datums, PPO)
+        trainer.optim_step(ADAM)
+        trainer.forward_backward(datums[:3], PPO)
+    tensors = {name: tensor.clone() for name, tensor in parked.give_up().items()}
+    assert sum(tensor.nbytes for tensor in tensors.values()) + parked.decoder.num_bytes < parked.reserved_bytes
+    assert parked.decoder.num_bytes == 0
+    parked.take_back(tensors)
+    for trainer in (parked, unbroken):
+        trainer.forward_backward(datums, PPO)
+        trainer.optim_step(ADAM)
+    assert same_bits(parked.weight_tensors(), unbroken.weight_tensors())
+    for left, right in zip(parked.forward(datums), unbroken.forward(datums), strict=True):
+        assert (left == right).all()

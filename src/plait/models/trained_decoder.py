@@ -28,10 +28,10 @@ class TrainedDecoder(Decoder):
 
     def refresh(self) -> None:
         """Compute with the masters as they are now. Passes that are under way must have ended."""
-        super().__init__(self.config, _computed(self.masters, self.dtype), float32_bytes=0)
+        self.lay_out(_computed(self.masters, self.dtype))
 
-    def _make_linear(self, weights: Mapping[str, Tensor], names: Sequence[str], prepack: bool, budget: Budget) -> Linear:
-        return _TrainedLinear(super()._make_linear(weights, names, prepack, budget), [self.masters[name] for name in names])
+    def _make_linear(self, weights: Mapping[str, Tensor], names: Sequence[str], budget: Budget) -> Linear:
+        return _TrainedLinear(super()._make_linear(weights, names, budget), [self.masters[name] for name in names])
 
     def _embed(self, tokens_R: Tensor) -> Tensor:
         x_RE = super()._embed(tokens_R)
@@ -51,7 +51,7 @@ class _TrainedLinear:
 
     def __init__(self, product: Linear, masters: Sequence[Tensor]) -> None:
         self.product, self.masters = product, masters
-        self.out_features = product.out_features
+        self.out_features, self.num_bytes = product.out_features, product.num_bytes
 
     def __call__(self, x_RI: Tensor) -> Tensor:
         y_RO = self.product(x_RI)

@@ -37,3 +37,22 @@ class FullTrainer(Trainer):
     def load_state(self, weights: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor]) -> None:
         super().load_state(weights, state_tensors)
         self.decoder.refresh()
+
+    # ---- on the device and off it
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Also of the weights that are computed with, and of the gradients of one pass beside those that wait."""
+        values = sum(parameter.numel() for parameter in self._parameters.values())
+        return super().reserved_bytes + values * (4 + self.base.dtype.itemsize)
+
+    def give_up(self) -> dict[str, Tensor]:
+        tensors = super().give_up()
+        self.decoder.give_up()
+        self.decoder.masters = self._parameters
+        return tensors
+
+    def take_back(self, tensors: Mapping[str, Tensor]) -> None:
+        super().take_back(tensors)
+        self.decoder.masters = self._parameters
+        self.decoder.refresh()
