@@ -52,7 +52,7 @@ class RecordedAdapter:
         check_base(self.record, self.base.digest)
         tensors, optimizer = self._read()
         trainer = self.weights.trainer(tensors)
-        trainer.load_state(tensors, optimizer)
+        trainer.load_state(tensors, optimizer, copy=False)
         return trainer
 
     def ref(self, tenant: str) -> AdapterRef:
@@ -69,7 +69,7 @@ class RecordedAdapter:
         for step in list_steps(self.folder):
             if step > self.record.step:  # Its rename went through, and what followed did not.
                 remove_folder(step_folder(self.folder, step))
-        self.trainer.load_state(*self._read())
+        self.trainer.load_state(*self._read(), copy=False)
         self.is_lost = False
 
     def close(self) -> None:

@@ -56,7 +56,9 @@ class TrainedWeights(Protocol):
 
     def pristine(self) -> Tensors: ...
 
-    def trainer(self, tensors: Tensors) -> Trainer: ...
+    def trainer(self, tensors: Tensors) -> Trainer:
+        """The tensors are the trainer's from now on."""
+        ...
 
     def stored(self, tensors: Tensors) -> Tensors: ...
 
@@ -68,7 +70,9 @@ class TrainedWeights(Protocol):
         """The weights in a record's or checkpoint's folder."""
         ...
 
-    def read_optimizer(self, folder: Path, record: StepRecord) -> Tensors: ...
+    def read_optimizer(self, folder: Path, record: StepRecord) -> Tensors:
+        """In memory of their own."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class LoraWeights:
         return from_peft_tensors(stored, self.base.decoder.config, self.lora)
 
     def read_optimizer(self, folder: Path, record: StepRecord) -> Tensors:
-        return read_checkpoint_optimizer(folder, record)
+        return {name: tensor.clone() for name, tensor in read_checkpoint_optimizer(folder, record).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class FullWeights:
         return load_model(Path(self.base.name), torch.float32)[1]
 
     def trainer(self, tensors: Tensors) -> FullTrainer:
-        return FullTrainer(self.base.decoder, tensors, self.base.passes)
+        return FullTrainer(self.base.decoder, tensors, self.base.passes, copy=False)
 
     def stored(self, tensors: Tensors) -> Tensors:
         return {hf_name(name): tensor for name, tensor in tensors.items()}

@@ -17,11 +17,16 @@ from plait.types.datum import Datum
 
 
 class FullTrainer(Trainer):
-    """Starts from `tensors`, by the names of `models.tensor_names`, copied to float32; `base` is the frozen base."""
+    """Starts from `tensors`, by the names of `models.tensor_names`, in float32; `base` is the frozen base.
 
-    def __init__(self, base: Decoder, tensors: Mapping[str, Tensor], settings: PassSettings = PassSettings()) -> None:
+    Without a copy the tensors are this trainer's from now on.
+    """
+
+    def __init__(
+        self, base: Decoder, tensors: Mapping[str, Tensor], settings: PassSettings = PassSettings(), copy: bool = True
+    ) -> None:
         self.base, self.settings = base, settings
-        super().__init__(float32_leaves(tensors, base.device))
+        super().__init__(float32_leaves(tensors, base.device, copy))
         self.decoder = TrainedDecoder(base.config, self._parameters, base.dtype)
 
     def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> TrainingPass:
@@ -34,8 +39,8 @@ class FullTrainer(Trainer):
         self.decoder.refresh()
         return metrics
 
-    def load_state(self, weights: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor]) -> None:
-        super().load_state(weights, state_tensors)
+    def load_state(self, weights: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor], copy: bool = True) -> None:
+        super().load_state(weights, state_tensors, copy)
         self.decoder.refresh()
 
     # ---- on the device and off it

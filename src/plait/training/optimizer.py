@@ -75,8 +75,11 @@ class AdapterOptimizer:
         self._parameters = {name: parameters[name] for name in sorted(parameters)}
         self._state = dict(state)
 
-    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the whole state. Raises StateError if names or shapes are not this adapter's."""
+    def load_state_tensors(self, tensors: Mapping[str, Tensor], copy: bool = True) -> None:
+        """Replace the whole state; without a copy the tensors are this optimizer's from now on.
+
+        Raises StateError if names or shapes are not this adapter's.
+        """
         expected = self._state
         for name in sorted(expected.keys() ^ tensors.keys()):
             fault = "lacks" if name in expected else "has an unknown"
@@ -87,10 +90,10 @@ class AdapterOptimizer:
                     f"tensor {name!r} of the optimizer's state has shape {tuple(tensor.shape)}, not {tuple(expected[name].shape)}.",
                     "It belongs to another adapter.",
                 )
-        self._state = {STEP: tensors[STEP].to("cpu", torch.int64, copy=True)}
+        self._state = {STEP: tensors[STEP].to("cpu", torch.int64, copy=copy)}
         for name, parameter in self._parameters.items():
             for moment in (f"{m}.{name}" for m in MOMENTS):
-                self._state[moment] = tensors[moment].to(parameter.device, torch.float32, copy=True)
+                self._state[moment] = tensors[moment].to(parameter.device, torch.float32, copy=copy)
 
 
 def fresh_state(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

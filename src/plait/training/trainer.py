@@ -80,13 +80,14 @@ class Trainer(ABC):
         """The optimizer's state, likewise; with `weight_tensors` all that the next steps depend on."""
         return self._optimizer.state_tensors(copy)
 
-    def load_state(self, weights: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor]) -> None:
+    def load_state(self, weights: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor], copy: bool = True) -> None:
         """Go back to saved tensors, exactly. Waiting gradients are forgotten.
 
-        Raises AdapterError or StateError, and changes nothing, if they are not this trainer's.
+        Without a copy the state's tensors are this trainer's from now on. Raises AdapterError or StateError, and changes
+        nothing, if they are not of this trainer's shapes.
         """
         _check_same_names(self._parameters, weights)
-        self._optimizer.load_state_tensors(state_tensors)
+        self._optimizer.load_state_tensors(state_tensors, copy)
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.copy_(weights[name])
@@ -145,9 +146,9 @@ class AdapterTrainer(Trainer):
         return FusedAdapter(self.lora, self._parameters, self.decoder.config, self.decoder.dtype)
 
 
-def float32_leaves(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Copies that autograd gives gradients for, in the order of names."""
-    return {name: tensors[name].to(device, torch.float32, copy=True).requires_grad_() for name in sorted(tensors)}
+def float32_leaves(tensors: Mapping[str, Tensor], device: torch.device, copy: bool = True) -> dict[str, Tensor]:
+    """Copies, or the tensors themselves where they fit, that autograd gives gradients for, in the order of names."""
+    return {name: tensors[name].to(device, torch.float32, copy=copy).requires_grad_() for name in sorted(tensors)}
 
 
 def _check_same_names(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
