@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from plait.cluster.model_messages import CallDone
+from plait.cluster.model_messages import CallDone, ModelOpened
 from plait.cluster.model_role import ModelRole
 from plait.cluster.rollout_role import load_model, load_policy
 from plait.cluster.trained_weights import AdapterBase
@@ -21,7 +21,8 @@ from plait.state.checkpoint import read_checkpoint
 from plait.state.records import MODEL_FILE, list_steps
 from plait.training.training_pass import PassSettings
 from plait.types.errors import AdapterError, StateError
-from tests.cluster.models import Device, backward, data, forward, load, rows, save, step
+from plait.types.lora import LoraConfig
+from tests.cluster.models import LORA, Device, backward, data, forward, load, rows, save, step
 from tests.training.tiny import plain_logprobs
 
 
@@ -37,8 +38,8 @@ class FullDevice(Device):
         super().__init__(folder)
         self.role = ModelRole(base, self.queue)
 
-    def open(self, model_id: str = "a", **more: Any) -> Any:
-        return super().open(model_id, **{"training": "full", **more})
+    def open(self, model_id: str = "a", lora: LoraConfig = LORA, **more: Any) -> ModelOpened:
+        return super().open(model_id, lora, **{"training": "full", **more})
 
     def train(self, *seq_ids: int, model_id: str = "a") -> CallDone:
         for seq_id in seq_ids:
