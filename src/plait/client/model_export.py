@@ -34,6 +34,7 @@ def export_model(base: Path, ref: AdapterRef, dtype: str, to: Path) -> None:
             Path(ref.path) / MODEL_FILE, ref.digest, lambda tensor: tensor.to(getattr(torch, dtype), copy=True)
         )
         save_file(rounded, temporary / MODEL_FILE, metadata={"format": "pt"})
+        (temporary / MODEL_FILE).chmod(0o644)  # The library lets only the owner read.
         (temporary / "config.json").write_text(json.dumps(_config(base, ref, dtype), indent=2) + "\n", encoding="utf-8")
         for name in COPIED_FILES:
             if (base / name).exists():

@@ -107,6 +107,7 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> str:
         save_file(dict(tensors), path, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
         raise OSError(errno.EIO, str(error)) from error
+    path.chmod(0o644)  # The library lets only the owner read.
     with open(path, "rb") as file:
         os.fsync(file.fileno())
     return digest_file(path)
