@@ -21,7 +21,7 @@ from plait.cluster.model_messages import (
     SaveModel,
 )
 from plait.cluster.model_role import ModelRole
-from plait.cluster.recorded_adapter import AdapterBase
+from plait.cluster.trained_weights import AdapterBase
 from plait.config.task import LossSettings, OptimizerSettings
 from plait.models.decoder import Decoder
 from plait.training.training_pass import PassSettings

@@ -100,11 +100,13 @@ def _task_lines(estimate: RunEstimate, settings: RunSettings) -> list[str]:
             f"{sizes.task}: {warm}{task.steps} steps" + (f" on {models[sizes.task]}" if models else ""),
             f"  {task.groups_per_step} groups x {task.group_size} answers = {sizes.trajectories_per_step} trajectories a step",
             f"  {sizes.trajectories_per_step} x {per_trajectory} = at most {sizes.sampled_tokens_per_step:,} sampled tokens a step",
-            f"  adapter of rank {task.lora.rank}: {sizes.adapter_parameters:,} parameters",
+            f"  all weights: {sizes.full_parameters:,} parameters"
+            if task.training == "full"
+            else f"  adapter of rank {task.lora.rank}: {sizes.adapter_parameters:,} parameters",
         ]
     return lines
 
 
 def _need_lines(title: str, needs: tuple[Need, ...], total_bytes: int) -> list[str]:
-    lines = [f"  {need.name:<12}{human_bytes(need.size_bytes):>8}   {need.derivation}" for need in needs]
+    lines = [f"  {need.name:<14}{human_bytes(need.size_bytes):>8}   {need.derivation}" for need in needs]
     return [f"{title:<12}{human_bytes(total_bytes):>10}   about", *lines]

@@ -33,6 +33,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     micro_batch_tokens: int
     checkpoint_layers: bool
     num_tasks: int
+    full_policies: int = 2
+    """Most models of tasks that train all weights, held for rollout at one time."""
     lend_threads: bool = True
     """Not for the worker: whether its threads are lent, or others' to it."""
     tiers: TierPlan | None = None

@@ -33,9 +33,9 @@ from plait.cluster.messages import (
 )
 from plait.cluster.model_messages import ModelMessage
 from plait.cluster.model_role import ModelRole
-from plait.cluster.recorded_adapter import AdapterBase
 from plait.cluster.rollout_role import RolloutHalf, RolloutMessage, RolloutRole
 from plait.cluster.train_role import TrainRole
+from plait.cluster.trained_weights import AdapterBase
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
 from plait.models.invariance import InvarianceReport, self_test

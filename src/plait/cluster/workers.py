@@ -230,6 +230,6 @@ def _configure(
         slot_tokens=engine.slot_tokens, pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
-        lend_threads=settings.workers.lend_threads,
+        lend_threads=settings.workers.lend_threads, full_policies=engine.full_policies,
         engine_kind=engine.kind, python=engine.python if ROLLOUT in roles else "",
     )  # fmt: skip

@@ -69,6 +69,8 @@ class EngineSettings(Settings):
     """Cache in main memory that all engines of this machine read: what an engine's own had to give up. 0: none."""
     disk_tokens: Annotated[int, Field(ge=0)] = 0
     """The same on disk, below it. 0: none."""
+    full_policies: Annotated[int, Field(ge=1)] = 2
+    """Most versions of tasks with `training = "full"` that each rollout process holds; more are loaded from disk in turn."""
     scheduling: Literal["context", "fifo"] = "context"
     """Whose chunk goes next, and where: "context" by expected lengths and by what is cached where, "fifo" by arrival."""
     drafting: Literal["auto", "off"] = "off"

@@ -15,6 +15,7 @@ from plait.config.run import (
     WorkerSettings,
     check_model_names,
 )
+from plait.types.policy import Training
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -29,6 +30,14 @@ class ServerLoraSettings(Settings):
     max_resident: Annotated[int, Field(ge=1)] = 32
     """Adapters of one base model that are on its trainers at one time; for another one the longest idle is put away, whose state
     stays on disk."""
+
+
+class ServerFullSettings(Settings):
+    """Of the models whose weights are all trained: `user_metadata={"plait_training": "full"}`, or `training = "full"` in a task."""
+
+    max_resident: Annotated[int, Field(ge=0)] = 1
+    """Such models of SDK clients that the trainer holds at one time, about 22 bytes for each parameter of the base; for another
+    one the longest idle is put away. Also the most tasks of this kind in one file. 0: none are served."""
 
 
 class SessionSettings(Settings):
@@ -99,10 +108,16 @@ class ServerSettings(Settings):
     engine: EngineSettings = EngineSettings()
     training: TrainingSettings = TrainingSettings()
     lora: ServerLoraSettings = ServerLoraSettings()
+    full: ServerFullSettings = ServerFullSettings()
     sessions: SessionSettings = SessionSettings()
     samples: SampleSettings = SampleSettings()
     operations: OperationSettings = OperationSettings()
     quotas: QuotaSettings = QuotaSettings()
+
+    @property
+    def max_resident(self) -> dict[Training, int]:
+        """Models of SDK clients on the trainer at one time, by what they train."""
+        return {"lora": self.lora.max_resident, "full": self.full.max_resident}
 
     @model_validator(mode="after")
     def _names_differ(self) -> "ServerSettings":

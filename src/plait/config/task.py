@@ -1,11 +1,12 @@
 """One training task."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from plait.config.base import Settings
 from plait.config.environments import AnyEnvironmentSettings
+from plait.types.policy import Training
 
 TargetModule = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"]
 ATTENTION_MODULES: tuple[TargetModule, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -131,6 +132,8 @@ class TaskSettings(Settings):
     """Different questions in a step."""
     group_size: Annotated[int, Field(ge=1)] = 8
     """Answers to each question; a step has groups_per_step x group_size trajectories."""
+    training: Training = "lora"
+    """What is trained: "lora" an adapter on the frozen base, "full" all weights (float32 masters and moments: 16 bytes each)."""
     lora: LoraSettings = LoraSettings()
     sampling: SamplingSettings = SamplingSettings()
     loss: LossSettings = LossSettings()
@@ -153,4 +156,15 @@ class TaskSettings(Settings):
             )
         if self.early_stopping and not self.evaluation.every_steps:
             raise ValueError("early_stopping needs evaluation.every_steps >= 1, not 0: set it")
+        if self.training == "full" and "lora" in self.model_fields_set:
+            given = ", ".join(f"lora.{name}" for name in sorted(self.lora.model_fields_set)) or "lora"
+            raise ValueError(f'training "full" has no adapter, so {given} has no effect: remove it')
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, to_plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is written can be read again: a table without effect is refused."""
+        plain: dict[str, Any] = to_plain(self)
+        if self.training == "full":
+            plain.pop("lora", None)
+        return plain

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sqlalchemy.orm import Session
@@ -28,8 +28,10 @@ from plait.server.folders import DataFolders
 from plait.server.futures import Futures
 from plait.server.journal import CallJournal, add_row, as_call
 from plait.server.model_runner import Handler, ModelRunner
+from plait.server.trained_kind import training_of
 from plait.server.trainer_calls import TrainerCalls
 from plait.types.lora import LoraConfig
+from plait.types.policy import Training
 
 OnEnded = Callable[[ModelRunner, Call, CallResult | CallFailure], None]
 
@@ -54,7 +56,7 @@ class ModelRegistry:
         futures: Futures,
         folders: DataFolders,
         certifier: Certifier,
-        max_resident: int,
+        max_resident: Mapping[Training, int],
         on_ended: OnEnded,
     ) -> None:
         """`base_of` gives the base model that has a name; `max_resident` holds for each."""
@@ -129,7 +131,9 @@ class ModelRegistry:
             self._certifier.set_strict(row.model_id)
         base = self._base_of(row.base_model)
         runner = self._runners[row.model_id] = ModelRunner(
-            OpenModel(row.model_id, row.tenant_id, lora, folder, row.source_folder, row.with_optimizer),
+            OpenModel(
+                row.model_id, row.tenant_id, lora, folder, row.source_folder, row.with_optimizer, training_of(row.lora)
+            ),
             row.base_model, row.session_id, base.trainer, self.journal, base.handler, self._ended, self._make_room, order,
         )  # fmt: skip
         return runner
@@ -182,11 +186,15 @@ class ModelRegistry:
     # ---- residency
 
     async def _make_room(self, runner: ModelRunner) -> None:
-        """Close the models of the same base that were idle longest, until one more fits."""
-        others = [other for other in self._runners.values() if other is not runner and other.trainer is runner.trainer]
+        """Close the models of the same base and kind that were idle longest, until one more fits."""
+        training = runner.opening.training
+        others = [
+            other for other in self._runners.values()
+            if other is not runner and other.trainer is runner.trainer and other.opening.training == training
+        ]  # fmt: skip
         resident = [other for other in others if other.is_open or other.is_opening]
         idle = sorted((other for other in resident if not other.is_busy), key=lambda other: other.last_used_s)
-        for other in idle[: max(0, len(resident) + 1 - self._max_resident)]:
+        for other in idle[: max(0, len(resident) + 1 - self._max_resident[training])]:
             other.close()
 
     def put_away(self, session_ids: Sequence[str], have_ended: bool = False) -> None:

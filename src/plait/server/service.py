@@ -89,7 +89,7 @@ class Service:
             saving = Saving(base.trainer, self.folders, self.checkpoints, stored_limit, self.bases.check_same)
             base.handler = ObservedHandler(base.trainer, saving, self.certifier, base.shape, self.metrics, self.tracing)
         self.models = ModelRegistry(
-            database, self.bases.of_stored, self.futures, self.folders, self.certifier, settings.lora.max_resident, self._ended
+            database, self.bases.of_stored, self.futures, self.folders, self.certifier, settings.max_resident, self._ended
         )
         self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
         self.samplers = Samplers(database, self.sessions, self.checkpoints, self.bases.names)

@@ -13,7 +13,7 @@ from plait.cluster.messages import CloseTask, OpenTask, TaskOpened, UpdateDone
 from plait.config.run import RunSettings
 from plait.config.task import TaskSettings
 from plait.observe.events import AnyEvent, Note, PhaseSpan, StepCommitted
-from plait.state.records import read_record, step_folder
+from plait.state.records import RECORD_FILE, decode_record, step_folder
 from plait.state.rundir import RunDirectory
 from plait.tasks.compute import Compute
 from plait.tasks.identity import RunIdentity
@@ -57,9 +57,9 @@ class TrainerLink:
         """Where a version lies; one of an earlier run is looked up in its record."""
         refs, folder = self._tasks[task].refs, self._directory.steps_folder(task)
         if version not in refs:
-            refs[version] = AdapterRef(
-                self._identity.policy(task, version), str(step_folder(folder, version)), read_record(folder, version).adapter_digest
-            )
+            path = step_folder(folder, version)
+            digest = decode_record(path / RECORD_FILE).adapter_digest  # Whoever loads the weights verifies them.
+            refs[version] = AdapterRef(self._identity.policy(task, version), str(path), digest)
         return refs[version]
 
     def open(self, task: str) -> None:

@@ -68,7 +68,13 @@ class Stand:
         handler = CallHandler(self.trainer, saving, certifier, ModelShape(MODEL.vocab_size, MODEL.max_context_tokens))
         base = SimpleNamespace(trainer=self.trainer, handler=handler)
         self.models = ModelRegistry(
-            self.database, lambda _: base, self.futures, self.folders, certifier, max_resident=4, on_ended=self._ended
+            self.database,
+            lambda _: base,
+            self.futures,
+            self.folders,
+            certifier,
+            max_resident={"lora": 4, "full": 4},
+            on_ended=self._ended,
         )
         sessions = Sessions(self.database, 1e6, lambda session_ids, have_ended: None)
         self.results = Results(self.futures, Samplers(self.database, sessions, self.checkpoints, ()), self.models, POLL_S)

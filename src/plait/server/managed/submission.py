@@ -110,9 +110,12 @@ def _foreign_environment(environment: Mapping[str, Any], server: ServerSettings)
 def _limits(settings: RunSettings, server: ServerSettings) -> Iterator[str]:
     if len(settings.tasks) > MAX_TASKS:
         yield f"tasks: {len(settings.tasks)} of them; at most {MAX_TASKS} go into one file"
+    full, most = [task.name for task in settings.tasks if task.training == "full"], server.full.max_resident
+    if len(full) > most:
+        yield f'tasks: {len(full)} with training = "full" ({", ".join(full)}); this server takes {most} in one file'
     for index, task in enumerate(settings.tasks):
         key = f'tasks[{index}] (name "{task.name}")'
-        if task.lora.rank > server.lora.max_rank:
+        if task.training == "lora" and task.lora.rank > server.lora.max_rank:
             yield f"{key}.lora.rank = {task.lora.rank} is above {server.lora.max_rank}, the highest of this server"
         sizes = {
             "groups_per_step x group_size": task.groups_per_step * task.group_size,
