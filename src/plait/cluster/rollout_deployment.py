@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from plait.cluster.engine_sampler import EngineSampler
+from plait.cluster.executors.choice import make_executor
 from plait.cluster.kv_tiers import make_tiers, with_tiers
 from plait.cluster.messages import ROLLOUT, Busy, ChunksDone, EngineStats, FromWorker, Ready, TokensDrawn
 from plait.cluster.model_messages import PromptScored
@@ -49,7 +50,7 @@ class DeploymentListener(Protocol):
 class RolloutDeployment:
     """`scheduler` decides whose chunk goes next and where; None: as the settings say.
 
-    The cache's disk tier, if there is one, lies in `kv_folder`.
+    The cache's disk tier, if there is one, lies in `kv_folder`, in the folder of all that workers read and write.
     """
 
     siblings: SiblingTokens | None = None
@@ -72,6 +73,7 @@ class RolloutDeployment:
         self.workers = Workers(
             configured, settings.workers.max_restarts,
             self._on_message, self._on_lost, self._on_ready, self._on_failed,
+            make_executor(settings.workers, configured, kv_folder.parent if kv_folder else None),
         )  # fmt: skip
         max_rows = settings.engine.max_rows
         self.concurrency = {name: ConcurrencyController(max_rows, max_rows // 2) for name in self.workers.engine_names}

@@ -1,4 +1,4 @@
-"""The program of a worker process: `python -m plait.cluster.worker --link-fd N`.
+"""The program of a worker: `serve`, or `python -m plait.cluster.worker --link-fd N` as a process of its own.
 
 A plain loop: take what the controller sent, do one piece of work of each kind that waits (decode, score, train), report. It sleeps
 only when there is nothing to do, and ends when the controller is gone.
@@ -13,6 +13,7 @@ import torch
 
 from plait.cluster.busy_meter import BusyMeter
 from plait.cluster.engine_reporter import EngineReporter
+from plait.cluster.executors.carrier import WorkerLink
 from plait.cluster.job_queue import JobQueue
 from plait.cluster.messages import (
     ROLLOUT,
@@ -50,7 +51,7 @@ from plait.types.errors import ConfigError, PlaitError
 
 
 class Worker:
-    def __init__(self, link: ParentLink, settings: Configure) -> None:
+    def __init__(self, link: WorkerLink, settings: Configure) -> None:
         self.link, self.meter, self.reporter = link, BusyMeter(), EngineReporter()
         self.rollout: RolloutRole | None = None
         self.train: TrainRole | None = None
@@ -164,8 +165,8 @@ def check_invariance(mode: str, test: Callable[[], InvarianceReport]) -> Invaria
     return report
 
 
-def main() -> None:
-    link = ParentLink.from_arguments()
+def serve(link: WorkerLink) -> None:
+    """Until the controller is gone, or as soon as settings and machine do not fit."""
     frame = link.receive()
     assert frame is not None
     settings = to_worker.decode(frame)
@@ -182,6 +183,10 @@ def main() -> None:
         worker.run()
     except EOFError:
         return  # the controller is gone; every finished step is durable
+
+
+def main() -> None:
+    serve(ParentLink.from_arguments())
 
 
 if __name__ == "__main__":

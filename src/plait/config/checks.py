@@ -39,6 +39,10 @@ def check_engines(workers: WorkerSettings, engine: EngineSettings) -> Iterator[s
     """Engines that there cannot be, and caches of theirs that would not be used."""
     if workers.layout == "shared" and workers.rollout_engines > 1:
         yield f'workers.rollout_engines = {workers.rollout_engines} needs processes of their own: choose workers.layout = "split"'
+    if workers.executor == "ray" and engine.host_tokens:
+        yield f"engine.host_tokens = {engine.host_tokens} is memory of one machine, which engines on others cannot read: leave it 0"
+    if workers.executor != "ray" and workers.ray_address != "auto":
+        yield f'workers.ray_address = "{workers.ray_address}" has no effect without workers.executor = "ray": choose that'
     if engine.capacity_tokens > engine.slot_tokens:
         yield f"engine.cache_tokens = {engine.cache_tokens} has no effect above engine.slot_tokens = {engine.slot_tokens}: lower it"
     if engine.disk_tokens and not engine.host_tokens:

@@ -30,6 +30,13 @@ class WorkerSettings(Settings):
     """Of the training process. All threads together not more than there are cores."""
     lend_threads: bool = True
     """An idle trainer's threads decode meanwhile."""
+    executor: Literal["process", "thread", "ray"] = "process"
+    """Where workers run: "process": in child processes; "thread": in the controller's own, for notebooks and debugging; "ray": as
+    actors of a Ray cluster. Threads are lent only between child processes."""
+    ray_address: Annotated[str, Field(min_length=1)] = "auto"
+    """Of the Ray cluster, as "host:port". "auto": the one that this machine is a node of; "local": one that is started here."""
+    ray_placement: Literal["pack", "spread"] = "pack"
+    """"pack": on as few nodes of the Ray cluster as there is room on; "spread": on as many as there are."""
     environment_processes: Annotated[int, Field(ge=1)] = 2
     """Processes that run environments and rewards, shared by all tasks."""
     max_restarts: Annotated[int, Field(ge=0)] = 3

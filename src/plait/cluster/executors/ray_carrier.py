@@ -1,0 +1,117 @@
+"""The controller's side of a worker in a Ray actor.
+
+- Frames to it: one call delivers all that wait, and the next goes out when that one has come back. Calls are never tried again, and
+  carry the number of their first frame; so frames arrive in order, and once.
+- Frames from it: one call waits in the actor and comes back with all that have been sent meanwhile. Nothing polls.
+- The worker is lost as soon as Ray reports any call to have failed, be it for the actor, its node or the way there. The actor is
+  killed then, for it may still be alive, and must not go on beside its replacement.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Any
+
+from plait.cluster.executors.ray_actor import Started
+from plait.types.errors import WorkerFailure
+
+END_TIMEOUT_S = 8.0
+"""How long a worker may take to end by itself."""
+INLINE_BYTES = 64 * 1024
+"""Longer arguments go through Ray's object store, which may have to make room first."""
+
+
+class RayCarrier:
+    """`actor` is the handle of a WorkerActor that has started."""
+
+    def __init__(self, name: str, actor: Any, started: Started) -> None:
+        self.pid = started.pid
+        self._described = f"worker {name!r} (process {started.pid} on node {started.host})"
+        self._actor = actor
+        self._lost: asyncio.Future[WorkerFailure] = asyncio.get_running_loop().create_future()
+        self._arrived: deque[bytes] = deque()
+        self._collecting: asyncio.Task[None] | None = None
+        self._outbox: list[bytes] = []
+        self._num_sent = 0
+        self._delivering: asyncio.Task[None] | None = None
+
+    async def send(self, message: bytes) -> None:
+        if self._lost.done():
+            raise self._lost.result()
+        self._outbox.append(message)
+        if self._delivering is None or self._delivering.done():
+            self._delivering = asyncio.create_task(self._deliver())
+
+    async def receive(self) -> bytes:
+        while not self._arrived:
+            if self._lost.done():
+                raise self._lost.result()
+            if self._collecting is None or self._collecting.done():
+                self._collecting = asyncio.create_task(self._collect())
+            await asyncio.wait([self._collecting, self._lost], return_when=asyncio.FIRST_COMPLETED)
+        return self._arrived.popleft()
+
+    def kill(self) -> None:
+        if not self._lost.done():
+            self._lose("was killed.")
+
+    async def close(self) -> None:
+        if not self._lost.done():
+            with contextlib.suppress(TimeoutError, _ray_error()):
+                await asyncio.wait_for(self._actor.end.remote(), END_TIMEOUT_S)
+            self._lose("was closed.")
+        await asyncio.gather(*(task for task in (self._delivering, self._collecting) if task is not None))
+        await asyncio.to_thread(kill_actor, self._actor)
+
+    # ---- calls under way
+
+    async def _deliver(self) -> None:
+        while self._outbox and not self._lost.done():
+            frames, self._outbox = self._outbox, []
+            number, self._num_sent = self._num_sent, self._num_sent + len(frames)
+            try:
+                await (await self._submit(number, frames))
+            except Exception as error:
+                self._lose(describe(error))
+
+    async def _submit(self, number: int, frames: list[bytes]) -> Any:
+        """The reference of the call's end."""
+        if sum(map(len, frames)) < INLINE_BYTES:
+            return self._actor.deliver.remote(number, frames)
+        return await asyncio.to_thread(self._actor.deliver.remote, number, frames)
+
+    async def _collect(self) -> None:
+        try:
+            frames, end = await self._actor.collect.remote()
+        except Exception as error:
+            self._lose(describe(error))
+            return
+        self._arrived += frames
+        if end:
+            self._lose(f"ended. {end}")
+
+    def _lose(self, how: str) -> None:
+        if not self._lost.done():
+            self._lost.set_result(WorkerFailure(f"{self._described} {how}"))
+            asyncio.get_running_loop().run_in_executor(None, kill_actor, self._actor)
+
+
+def kill_actor(actor: Any) -> None:
+    """Also where it is long gone."""
+    import ray
+
+    if ray.is_initialized():
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.kill(actor)
+
+
+def describe(error: BaseException) -> str:
+    """Ray's errors are several lines; the first says what, and those about the process say why."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"is lost: {type(error).__name__}: {' '.join(lines)}"
+
+
+def _ray_error() -> type[BaseException]:
+    from ray.exceptions import RayError
+
+    return RayError
