@@ -20,6 +20,8 @@ from plait.types.errors import WorkerFailure
 class Started(msgspec.Struct, frozen=True):
     pid: int
     host: str
+    node: str
+    """Ray's id of it; empty outside Ray."""
     version: str
     """Of Plait."""
     problem: str = ""
@@ -38,7 +40,7 @@ class WorkerActor:
         problem = find_problem(self._probe) if self._probe is not None else ""
         if not problem:
             self._carrier = ThreadCarrier(self._program)
-        return Started(os.getpid(), socket.gethostname(), plait.__version__, problem)
+        return Started(os.getpid(), socket.gethostname(), node_id(), plait.__version__, problem)
 
     async def deliver(self, number: int, frames: Sequence[bytes]) -> None:
         """Frames from the one with this number on. What was delivered before is passed over."""
@@ -59,3 +61,9 @@ class WorkerActor:
     async def end(self) -> None:
         if self._carrier is not None:
             await self._carrier.close()
+
+
+def node_id() -> str:
+    import ray
+
+    return ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""

@@ -25,7 +25,7 @@ class RayCarrier:
     """`actor` is the handle of a WorkerActor that has started."""
 
     def __init__(self, name: str, actor: Any, started: Started) -> None:
-        self.pid = started.pid
+        self.pid, self.node = started.pid, started.node
         self._described = f"worker {name!r} (process {started.pid} on node {started.host})"
         self._actor = actor
         self._lost: asyncio.Future[WorkerFailure] = asyncio.get_running_loop().create_future()
@@ -48,7 +48,8 @@ class RayCarrier:
                 raise self._lost.result()
             if self._collecting is None or self._collecting.done():
                 self._collecting = asyncio.create_task(self._collect())
-            await asyncio.wait([self._collecting, self._lost], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [self._collecting, self._lost]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         return self._arrived.popleft()
 
     def kill(self) -> None:

@@ -126,7 +126,8 @@ class RayExecutor:
 
 
 def _resources(needs: WorkerNeeds) -> dict[str, float]:
-    return {"CPU": needs.cpus} | ({"GPU": needs.gpus} if needs.gpus else {})
+    amounts = {"CPU": float(needs.cpus), "GPU": float(needs.gpus)}
+    return {kind: amount for kind, amount in amounts.items() if amount}
 
 
 def _describe(resources: Mapping[str, float]) -> str:

@@ -33,6 +33,11 @@ def connect(address: str, num_cpus: int) -> None:
     """Blocks for seconds. `num_cpus`: at least so many of a cluster that is started here. Raises ConfigError."""
     global _num_users, _is_ours, _folder
     ray = import_ray()
+    if address.startswith("ray://"):
+        raise ConfigError(
+            f'workers.ray_address is "{address}", and Plait does not run through a Ray client.',
+            'Start it on a node of the cluster, with "auto".',
+        )
     with _lock:
         if not ray.is_initialized():
             _folder = LockedFolder() if address == LOCAL else None
@@ -73,11 +78,6 @@ def _initialise(ray: Any, address: str, num_cpus: int, folder: "LockedFolder | N
     if folder is not None:
         quiet |= {"num_cpus": max(num_cpus, os.cpu_count() or 1), "include_dashboard": False, "object_store_memory": STORE_BYTES}
         quiet["_temp_dir"] = str(folder.path)
-    elif address.startswith("ray://"):
-        raise ConfigError(
-            f'workers.ray_address is "{address}", and Plait does not run through a Ray client.',
-            'Start it on a node of the cluster, with "auto".',
-        )
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:

@@ -2,8 +2,8 @@
 
 - They share one interpreter with the controller and with each other, so they take turns in Python; only what torch computes runs
   side by side. For speed use processes.
-- torch's number of threads belongs to a thread, but MKL's and the seed of torch's global generator to the process: every worker sets
-  them as it starts. Variables that must be set before torch loads are not set.
+- torch's number of threads belongs to a thread; MKL's, and the seed of torch's global generator, belong to the process, and every
+  worker sets them as it starts. Variables that must be set before torch loads are not set.
 - A thread cannot be killed. A worker that hangs is left behind, and ends with the process.
 """
 
