@@ -16,14 +16,18 @@ STORE_BYTES = 80 * 2**20
 
 
 class Nodes:
-    """The head has no room for workers."""
-
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        arguments = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_BYTES}
-        self._cluster = Cluster(initialize_head=True, head_node_args=arguments)
-        self._nodes: list[Any] = []
+        few: dict[str, Any] = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+        head: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES, **few}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self._nodes: list[Any] = [self._cluster.head_node]
+
+    @property
+    def head(self) -> str:
+        """The id of the node that controllers are connected to."""
+        return str(self._nodes[0].node_id)
 
     @property
     def address(self) -> str:
@@ -63,7 +67,7 @@ def cluster(num_nodes: int) -> Iterator[Nodes]:
         patch.setenv("PYTHONPATH", os.pathsep.join(path or os.getcwd() for path in sys.path))
         nodes = Nodes()
         try:
-            for _ in range(num_nodes):
+            for _ in range(num_nodes - 1):
                 nodes.add()
             yield nodes
         finally:

@@ -27,7 +27,7 @@ def with_worker(executor: Executor, use: Callable[[Carrier], Awaitable[None]]) -
         finally:
             await executor.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 240))
 
 
 async def frames_arrive_in_order_each_once(carrier: Carrier) -> None:
@@ -55,9 +55,14 @@ async def loss_is_told(carrier: Carrier, told: str) -> None:
         with pytest.raises(WorkerFailure, match=told):
             await carrier.receive()
     with pytest.raises(WorkerFailure, match="echo"):
-        for _ in range(100):  # A send that is only queued may not know yet.
-            await carrier.send(b"to nobody")
-            await asyncio.sleep(0.01)
+        await send_until_lost(carrier)
+
+
+async def send_until_lost(carrier: Carrier) -> None:
+    """A send that is only queued may not know yet."""
+    for _ in range(100):
+        await carrier.send(b"to nobody")
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("executor", [ProcessExecutor(), ThreadExecutor()])

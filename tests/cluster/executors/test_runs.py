@@ -27,7 +27,7 @@ from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
 from plait.types.errors import ConfigError, WorkerFailure
 from tests.cluster.executors.clusters import Nodes, cluster
-from tests.cluster.executors.test_carriers import PROGRAM, frames_arrive_in_order_each_once, loss_is_told, with_worker
+from tests.cluster.executors.test_carriers import frames_arrive_in_order_each_once, loss_is_told, with_worker
 from tests.runs import committed_steps, digests, tiny_settings, tiny_task, worker_pids
 
 TASKS = (tiny_task("a", steps=4), tiny_task("b", steps=4, lora={"rank": 8}))
@@ -57,9 +57,7 @@ def new_run(folder: Path, **workers: Any) -> RunDirectory:
     return RunDirectory.create(folder / "runs", settings.name, effective_toml(settings))
 
 
-def run(
-    folder: Path, on_event: Callable[[RunDriver, AnyEvent], None] = lambda driver, event: None, **workers: Any
-) -> RunDirectory:
+def run(folder: Path, on_event: Callable[[RunDriver, AnyEvent], None] = lambda driver, event: None, **workers: Any) -> RunDirectory:
     """To the end."""
     settings = tiny_settings(folder, *TASKS, workers={"environment_processes": 1, **workers})
     directory = new_run(folder, **workers)
@@ -80,7 +78,7 @@ def carriers(driver: RunDriver) -> dict[str, RayCarrier]:
     return {name: carrier for name, carrier in found.items() if isinstance(carrier, RayCarrier)}
 
 
-def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 240) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s
@@ -119,16 +117,8 @@ def test_a_node_without_the_folder_is_refused(nodes: Nodes, tmp_path: Path, monk
     written = ray_executor.write_probe(tmp_path)
     (tmp_path / Path(written.path).name).unlink()
     monkeypatch.setattr(ray_executor, "write_probe", lambda folder: written)
-    with pytest.raises(ConfigError, match="does not see .* Put runs and data on a file system"):
+    with pytest.raises(ConfigError, match=r"does not see .* Put runs and data on a file system"):
         with_worker(RayExecutor(nodes.address, "pack", NEEDS, tmp_path), never)
-
-
-def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
-    async def never(carrier: Carrier) -> None:
-        raise AssertionError
-
-    with pytest.raises(ConfigError, match="does not run through a Ray client"):
-        with_worker(RayExecutor("ray://127.0.0.1:1", "pack", NEEDS), never)
 
 
 def test_killed_actors_and_lost_nodes_change_nothing(
@@ -146,12 +136,11 @@ def test_killed_actors_and_lost_nodes_change_nothing(
     def disturb(driver: RunDriver, event: AnyEvent) -> None:
         step = getattr(event, "step", 0)
         if step == 1 and not killed:
-            assert len({carrier.node for carrier in carriers(driver).values()}) == 2
-            os.kill(worker_pids(driver)["train"], signal.SIGKILL)
-            killed.append("train")
-        if step == 2 and len(killed) == 1 and "train" in (now := carriers(driver)):
-            killed.append("rollout")
-            nodes.remove(now["rollout"].node)
+            killed.append(on_head := next(name for name, one in carriers(driver).items() if one.node == nodes.head))
+            os.kill(worker_pids(driver)[on_head], signal.SIGKILL)
+        if step == 2 and len(killed) == 1 and len(now := carriers(driver)) == 2:
+            killed.append(elsewhere := next(name for name, one in now.items() if one.node != nodes.head))
+            nodes.remove(now[elsewhere].node)
 
     handler = Joining()
     logging.getLogger("plait.cluster").addHandler(handler)

@@ -8,8 +8,8 @@
 """
 
 import asyncio
-import contextlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from plait.cluster.executors.ray_actor import Started
@@ -22,12 +22,12 @@ INLINE_BYTES = 64 * 1024
 
 
 class RayCarrier:
-    """`actor` is the handle of a WorkerActor that has started."""
+    """`actor` is the handle of a WorkerActor that has started; `kill` ends it, and does not wait for that."""
 
-    def __init__(self, name: str, actor: Any, started: Started) -> None:
+    def __init__(self, name: str, actor: Any, started: Started, kill: Callable[[], object]) -> None:
         self.pid, self.node = started.pid, started.node
         self._described = f"worker {name!r} (process {started.pid} on node {started.host})"
-        self._actor = actor
+        self._actor, self._kill = actor, kill
         self._lost: asyncio.Future[WorkerFailure] = asyncio.get_running_loop().create_future()
         self._arrived: deque[bytes] = deque()
         self._collecting: asyncio.Task[None] | None = None
@@ -53,18 +53,25 @@ class RayCarrier:
         return self._arrived.popleft()
 
     def kill(self) -> None:
-        if not self._lost.done():
-            self._lose("was killed.")
+        self._lose("was killed.")
 
     async def close(self) -> None:
-        if not self._lost.done():
-            with contextlib.suppress(TimeoutError, _ray_error()):
-                await asyncio.wait_for(self._actor.end.remote(), END_TIMEOUT_S)
+        """Also of a worker that is lost: no call to it is under way afterwards. May be called again."""
+        try:
+            if not self._lost.done():
+                await asyncio.wait([asyncio.ensure_future(self._end())], timeout=END_TIMEOUT_S)
+        finally:
             self._lose("was closed.")
-        await asyncio.gather(*(task for task in (self._delivering, self._collecting) if task is not None))
-        await asyncio.to_thread(kill_actor, self._actor)
+        if tasks := [task for task in (self._delivering, self._collecting) if task is not None]:
+            await asyncio.wait(tasks, timeout=END_TIMEOUT_S)
 
     # ---- calls under way
+
+    async def _end(self) -> None:
+        try:
+            await self._actor.end.remote()
+        except Exception as error:
+            self._lose(describe(error))
 
     async def _deliver(self) -> None:
         while self._outbox and not self._lost.done():
@@ -94,25 +101,10 @@ class RayCarrier:
     def _lose(self, how: str) -> None:
         if not self._lost.done():
             self._lost.set_result(WorkerFailure(f"{self._described} {how}"))
-            asyncio.get_running_loop().run_in_executor(None, kill_actor, self._actor)
-
-
-def kill_actor(actor: Any) -> None:
-    """Also where it is long gone."""
-    import ray
-
-    if ray.is_initialized():
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.kill(actor)
+            self._kill()
 
 
 def describe(error: BaseException) -> str:
     """Ray's errors are several lines; the first says what, and those about the process say why."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"is lost: {type(error).__name__}: {' '.join(lines)}"
-
-
-def _ray_error() -> type[BaseException]:
-    from ray.exceptions import RayError
-
-    return RayError

@@ -6,15 +6,16 @@
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import plait
 from plait.cluster.executors.carrier import Carrier, WorkerNeeds, WorkerProgram
 from plait.cluster.executors.ray_actor import Started, WorkerActor
-from plait.cluster.executors.ray_carrier import RayCarrier, describe, kill_actor
+from plait.cluster.executors.ray_carrier import RayCarrier, describe
 from plait.cluster.executors.ray_session import connect, disconnect, import_ray
 from plait.cluster.executors.shared_folder import FolderProbe, remove_probe, write_probe
 from plait.types.errors import ConfigError, WorkerFailure
@@ -33,21 +34,25 @@ class RayExecutor:
     def __init__(self, address: str, strategy: str, needs: Mapping[str, WorkerNeeds], shared_folder: Path | None = None) -> None:
         self._address, self._strategy, self._needs, self._folder = address, strategy.upper(), dict(needs), shared_folder
         self._opening: asyncio.Task[None] | None = None
+        self._carriers: list[RayCarrier] = []
+        self._calls: set[asyncio.Future[Any]] = set()
+        """Into Ray, in threads. None may be under way when the connection is closed: Ray ends the process for that."""
         self._group: Any = None
         self._probe: FolderProbe | None = None
 
     async def start(self, program: WorkerProgram) -> Carrier:
         await self._open()
-        actor = await asyncio.to_thread(self._make_actor, program)
+        actor = await asyncio.shield(self._call(self._make_actor, program))
         try:
             started: Started = await self._wait(program, actor.start.remote())
             self._check(program, started)
         except BaseException as error:
-            await asyncio.shield(asyncio.to_thread(kill_actor, actor))
+            self._call(_kill, actor)
             if isinstance(error, import_ray().exceptions.RayError):
                 raise WorkerFailure(f"worker {program.name!r} {describe(error)}") from error
             raise
-        return RayCarrier(program.name, actor, started)
+        self._carriers.append(RayCarrier(program.name, actor, started, lambda: self._call(_kill, actor)))
+        return self._carriers[-1]
 
     async def close(self) -> None:
         if self._opening is None:
@@ -55,7 +60,15 @@ class RayExecutor:
         await asyncio.gather(self._opening, return_exceptions=True)
         if self._opening.cancelled() or self._opening.exception() is not None:
             return
+        await asyncio.gather(*(carrier.close() for carrier in self._carriers))
+        await asyncio.gather(*self._calls, return_exceptions=True)
         await asyncio.to_thread(self._close)
+
+    def _call(self, function: Callable[..., Result], *arguments: object) -> "asyncio.Future[Result]":
+        call = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return call
 
     # ---- the cluster
 
@@ -67,11 +80,14 @@ class RayExecutor:
 
     def _connect(self) -> None:
         connect(self._address, sum(needs.cpus for needs in self._needs.values()))
-        from ray.util.placement_group import placement_group
+        try:
+            from ray.util.placement_group import placement_group
 
-        self._group = placement_group([_resources(needs) for needs in self._needs.values()], strategy=self._strategy)
-        if self._folder is not None:
-            self._probe = write_probe(self._folder)
+            self._probe = None if self._folder is None else write_probe(self._folder)
+            self._group = placement_group([_resources(needs) for needs in self._needs.values()], strategy=self._strategy)
+        except BaseException:
+            disconnect()
+            raise
 
     def _close(self) -> None:
         from ray.util.placement_group import remove_placement_group
@@ -98,18 +114,21 @@ class RayExecutor:
         """Says what is missing while there is no room."""
         waiting, patience_s = asyncio.ensure_future(started), PATIENCE_S
         while not (await asyncio.wait([waiting], timeout=patience_s))[0]:
-            log.warning("%s", await asyncio.to_thread(self._describe_wait, program.name))
+            log.warning("%s", await asyncio.shield(self._call(self._describe_wait, program.name)))
             patience_s = MORE_PATIENCE_S
         return waiting.result()
 
     def _describe_wait(self, name: str) -> str:
+        from ray.util.placement_group import placement_group_table
+
         ray = import_ray()
-        wanted = _describe(_resources(self._needs[name]))
-        free = ray.available_resources()
+        if placement_group_table(self._group)["state"] == "CREATED":
+            return f"worker {name!r} has a node of the Ray cluster, which is slow to start it"
+        wanted, free = _resources(self._needs[name]), ray.available_resources()
         alive = sum(node["Alive"] for node in ray.nodes())
         return (
-            f"worker {name!r} waits for a node of the Ray cluster with {wanted} free; {alive} nodes are there, with "
-            f"{_describe({key: free.get(key, 0) for key in ('CPU', 'GPU')})} free in all"
+            f"worker {name!r} waits for a node of the Ray cluster with {_describe(wanted)} free; {alive} nodes are there, with "
+            f"{_describe({kind: free.get(kind, 0) for kind in wanted})} free in all"
         )
 
     def _check(self, program: WorkerProgram, started: Started) -> None:
@@ -123,6 +142,13 @@ class RayExecutor:
                 f"worker {program.name!r} cannot work: {started.problem}",
                 "Put runs and data on a file system that all nodes mount at the same path.",
             )
+
+
+def _kill(actor: Any) -> None:
+    """Also where it is long gone."""
+    ray = import_ray()
+    with contextlib.suppress(ray.exceptions.RayError):
+        ray.kill(actor)
 
 
 def _resources(needs: WorkerNeeds) -> dict[str, float]:
