@@ -16,7 +16,11 @@ PROGRAM = WorkerProgram("echo", "tests.cluster.executors.echo", {"PLAIT_TEST": "
 FRAMES = [bytes([number % 256]) * (1 + (number * 7919) % 90_000) for number in range(60)]
 
 
-def with_worker(executor: Executor, use: Callable[[Carrier], Awaitable[None]]) -> None:
+def with_worker(
+    executor: Executor,
+    use: Callable[[Carrier], Awaitable[None]],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> None:
     async def main() -> None:
         try:
             carrier = await executor.start(PROGRAM)
@@ -27,7 +31,8 @@ def with_worker(executor: Executor, use: Callable[[Carrier], Awaitable[None]]) -
         finally:
             await executor.close()
 
-    asyncio.run(asyncio.wait_for(main(), 240))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(asyncio.wait_for(main(), 240))
 
 
 async def frames_arrive_in_order_each_once(carrier: Carrier) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+import uvloop
 
 from plait.client.runs import drive, open_run, run_file
 from plait.cluster.executors import ray_executor
@@ -90,7 +91,8 @@ def test_threads_give_the_same_adapters(folder: Path, expected: Digests) -> None
 
 
 def test_frames_to_an_actor_arrive_in_order_each_once(nodes: Nodes) -> None:
-    with_worker(RayExecutor(nodes.address, "pack", NEEDS), frames_arrive_in_order_each_once)
+    """In the event loop that a server has."""
+    with_worker(RayExecutor(nodes.address, "pack", NEEDS), frames_arrive_in_order_each_once, uvloop.new_event_loop)
 
 
 def test_the_end_of_a_program_in_an_actor_is_told_with_its_cause(nodes: Nodes) -> None:
