@@ -28,7 +28,7 @@ from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
 from plait.types.errors import ConfigError, WorkerFailure
 from tests.cluster.executors.clusters import Nodes, cluster
-from tests.cluster.executors.test_carriers import frames_arrive_in_order_each_once, loss_is_told, with_worker
+from tests.cluster.executors.test_carriers import PROGRAM, frames_arrive_in_order_each_once, loss_is_told, with_worker
 from tests.runs import committed_steps, digests, tiny_settings, tiny_task, worker_pids
 
 TASKS = (tiny_task("a", steps=4), tiny_task("b", steps=4, lora={"rank": 8}))
@@ -110,6 +110,31 @@ def test_an_actor_that_hangs_can_be_killed_and_had_its_variables(nodes: Nodes) -
         await asyncio.to_thread(until, lambda: not psutil.pid_exists(carrier.pid))
 
     with_worker(RayExecutor(nodes.address, "pack", NEEDS), use)
+
+
+def test_a_controller_still_stops_in_good_order(nodes: Nodes) -> None:
+    """SIGTERM is its own, with Ray and afterwards; and one connection serves two executors."""
+
+    async def main() -> None:
+        asked = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
+        executors = [RayExecutor(nodes.address, "pack", NEEDS) for _ in range(2)]
+        started = [await executor.start(PROGRAM) for executor in executors]
+        await stops(asked)
+        assert not 0 < signal.getitimer(signal.ITIMER_REAL)[0] < 4, "nothing aborts the process later"
+        await asyncio.gather(started[0].close(), started[1].send(b"still there"))
+        await executors[0].close()
+        assert await started[1].receive() == b"still there"
+        await started[1].close()
+        await executors[1].close()
+        await stops(asked)
+
+    async def stops(asked: asyncio.Event) -> None:
+        asked.clear()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(asked.wait(), 10)
+
+    asyncio.run(asyncio.wait_for(main(), 240))
 
 
 def test_a_node_without_the_folder_is_refused(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

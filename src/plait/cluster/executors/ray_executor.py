@@ -16,7 +16,7 @@ import plait
 from plait.cluster.executors.carrier import Carrier, WorkerNeeds, WorkerProgram
 from plait.cluster.executors.ray_actor import Started, WorkerActor
 from plait.cluster.executors.ray_carrier import RayCarrier, describe
-from plait.cluster.executors.ray_session import connect, disconnect, import_ray
+from plait.cluster.executors.ray_session import connect, disconnect, import_ray, restore_sigterm
 from plait.cluster.executors.shared_folder import FolderProbe, remove_probe, write_probe
 from plait.types.errors import ConfigError, WorkerFailure
 
@@ -63,6 +63,7 @@ class RayExecutor:
         await asyncio.gather(*(carrier.close() for carrier in self._carriers))
         await asyncio.gather(*self._calls, return_exceptions=True)
         await asyncio.to_thread(self._close)
+        restore_sigterm()
 
     def _call(self, function: Callable[..., Result], *arguments: object) -> "asyncio.Future[Result]":
         call = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
@@ -77,6 +78,7 @@ class RayExecutor:
         if self._opening is None:
             self._opening = asyncio.create_task(asyncio.to_thread(self._connect))
         await asyncio.shield(self._opening)
+        restore_sigterm()
 
     def _connect(self) -> None:
         connect(self._address, sum(needs.cpus for needs in self._needs.values()))

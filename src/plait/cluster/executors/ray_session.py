@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import shutil
+import signal
 import tempfile
 import threading
 from pathlib import Path
@@ -62,6 +63,17 @@ def disconnect() -> None:
         import_ray().shutdown()
         if _folder is not None:
             _folder.remove()
+
+
+def restore_sigterm() -> None:
+    """After `connect` and `disconnect`, in the main thread; in another it has no effect.
+
+    Ray takes SIGTERM over as it connects: the process would be aborted three seconds after one, in the midst of stopping in good
+    order. As it disconnects Ray leaves the default, which ends the process. Python still knows the handler that was there.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def import_ray() -> Any:
