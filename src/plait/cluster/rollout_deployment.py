@@ -73,7 +73,7 @@ class RolloutDeployment:
         self.workers = Workers(
             configured, settings.workers.max_restarts,
             self._on_message, self._on_lost, self._on_ready, self._on_failed,
-            make_executor(settings.workers, configured, kv_folder.parent if kv_folder else None),
+            executor=make_executor(settings.workers, configured, kv_folder.parent if kv_folder else None),
         )  # fmt: skip
         max_rows = settings.engine.max_rows
         self.concurrency = {name: ConcurrencyController(max_rows, max_rows // 2) for name in self.workers.engine_names}

@@ -44,6 +44,7 @@ class Workers:
         on_lost: Callable[[str, Sequence[str], WorkerFailure], None],
         on_ready: Callable[[str, Sequence[str]], None],
         on_failed: Callable[[Exception], None],
+        *,
         executor: Executor | None = None,
     ) -> None:
         """`executor` carries the workers, and is closed with them; None: child processes."""
