@@ -21,7 +21,10 @@ class Nodes:
 
         few: dict[str, Any] = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
         head: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES, **few}
-        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        except Exception:  # Ray gives a node 30 s to start, which on a busy machine may not do.
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes: list[Any] = [self._cluster.head_node]
 
     @property

@@ -44,9 +44,18 @@ def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         ray_session.connect("auto", 1)
 
 
-def test_a_client_address_is_refused() -> None:
-    with pytest.raises(ConfigError, match="does not run through a Ray client"):
-        ray_session.connect("ray://127.0.0.1:10001", 1)
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("ray://127.0.0.1:10001", "does not run through a Ray client"),
+        ("head", 'is neither "HOST:PORT" nor "auto" nor "local"'),
+        ("head:99999", 'is neither "HOST:PORT" nor "auto" nor "local"'),
+        ("127.0.0.1:1", "no Ray cluster is reached at .*refused.* Start one with"),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused_at_once(address: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        ray_session.connect(address, 1)
 
 
 def test_folders_of_makers_that_are_gone_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

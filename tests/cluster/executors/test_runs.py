@@ -31,7 +31,7 @@ from tests.cluster.executors.clusters import Nodes, cluster
 from tests.cluster.executors.test_carriers import PROGRAM, frames_arrive_in_order_each_once, loss_is_told, with_worker
 from tests.runs import committed_steps, digests, tiny_settings, tiny_task, worker_pids
 
-TASKS = (tiny_task("a", steps=4), tiny_task("b", steps=4, lora={"rank": 8}))
+TASKS = (tiny_task("a"), tiny_task("b", lora={"rank": 8}))
 Digests = dict[str, list[tuple[int, str, float]]]
 NEEDS = {"echo": WorkerNeeds(1)}
 

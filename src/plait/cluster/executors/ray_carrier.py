@@ -105,6 +105,6 @@ class RayCarrier:
 
 
 def describe(error: BaseException) -> str:
-    """Ray's errors are several lines; the first says what, and those about the process say why."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """Ray's errors are several lines; those that are indented only give ids."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
     return f"is lost: {type(error).__name__}: {' '.join(lines)}"

@@ -115,10 +115,13 @@ class RayExecutor:
     async def _wait(self, program: WorkerProgram, started: Awaitable[Result]) -> Result:
         """Says what is missing while there is no room."""
         waiting, patience_s = asyncio.ensure_future(started), PATIENCE_S
-        while not (await asyncio.wait([waiting], timeout=patience_s))[0]:
-            log.warning("%s", await asyncio.shield(self._call(self._describe_wait, program.name)))
-            patience_s = MORE_PATIENCE_S
-        return waiting.result()
+        try:
+            while not (await asyncio.wait([waiting], timeout=patience_s))[0]:
+                log.warning("%s", await asyncio.shield(self._call(self._describe_wait, program.name)))
+                patience_s = MORE_PATIENCE_S
+            return waiting.result()
+        finally:
+            waiting.cancel()
 
     def _describe_wait(self, name: str) -> str:
         from ray.util.placement_group import placement_group_table

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from pathlib import Path
@@ -22,6 +23,9 @@ LOCAL, AUTO = "local", "auto"
 PREFIX = "plait-ray-"
 STORE_BYTES = 100 * 2**20
 """Of the object store of a cluster that is started here. Only messages go through it."""
+CONNECT_S = 10.0
+MAX_PORT = 2**16 - 1
+START = 'Start one with `ray start --head` on this machine, join one with `ray start --address=HOST:PORT`, or use "local".'
 INSTALL = "Install it with: pip install 'plait[ray]'."
 
 _lock = threading.Lock()
@@ -34,11 +38,8 @@ def connect(address: str, num_cpus: int) -> None:
     """Blocks for seconds. `num_cpus`: at least so many of a cluster that is started here. Raises ConfigError."""
     global _num_users, _is_ours, _folder
     ray = import_ray()
-    if address.startswith("ray://"):
-        raise ConfigError(
-            f'workers.ray_address is "{address}", and Plait does not run through a Ray client.',
-            'Start it on a node of the cluster, with "auto".',
-        )
+    if address not in (LOCAL, AUTO):
+        check_reachable(address)
     with _lock:
         if not ray.is_initialized():
             _folder = LockedFolder() if address == LOCAL else None
@@ -93,10 +94,23 @@ def _initialise(ray: Any, address: str, num_cpus: int, folder: "LockedFolder | N
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(f'no Ray cluster is reached at workers.ray_address = "{address}": {error}', START) from error
+
+
+def check_reachable(address: str) -> None:
+    """Ray itself would try for minutes. Raises ConfigError."""
+    if address.startswith("ray://"):
         raise ConfigError(
-            f'no Ray cluster is reached at workers.ray_address = "{address}": {error}',
-            'Start one with `ray start --head` on this machine, join one with `ray start --address=HOST:PORT`, or use "local".',
-        ) from error
+            f'workers.ray_address is "{address}", and Plait does not run through a Ray client.',
+            'Start it on a node of the cluster, with "auto".',
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > MAX_PORT:
+        raise ConfigError(f'workers.ray_address = "{address}" is neither "HOST:PORT" nor "auto" nor "local".', START)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except OSError as error:
+        raise ConfigError(f'no Ray cluster is reached at workers.ray_address = "{address}": {error}.', START) from error
 
 
 class LockedFolder:
