@@ -33,6 +33,10 @@ def parse(head: str = "") -> RunSettings:
         ("engine = { scheduling = 'contxt' }", 'did you mean "context"?'),
         ("workers = { executor = 'ray' }\nengine = { host_tokens = 9 }", "engine.host_tokens = 9 is memory of one machine"),
         ("workers = { ray_address = 'local' }", 'workers.ray_address = "local" has no effect without workers.executor = "ray"'),
+        (
+            "workers = { executor = 'thread' }\nengine = { kind = 'vllm', python = '/x/python' }",
+            'engine.python = "/x/python" has no effect on workers.executor = "thread"',
+        ),
         ("workers = { rollout_engine = 2 }", "did you mean 'rollout_engines'?"),
     ],
 )
@@ -45,7 +49,7 @@ def test_what_cannot_be_is_refused(head: str, problem: str) -> None:
 def test_the_command_line_can_put_workers_on_a_ray_cluster() -> None:
     workers = with_ray(parse("workers = { rollout_engines = 2 }"), "10.0.0.5:6379").workers
     assert (workers.executor, workers.ray_address, workers.rollout_engines) == ("ray", "10.0.0.5:6379", 2)
-    with pytest.raises(ConfigError, match="engine.host_tokens = 9 is memory of one machine"):
+    with pytest.raises(ConfigError, match=r"engine\.host_tokens = 9 is memory of one machine"):
         with_ray(parse("engine = { host_tokens = 9 }"), "auto")
 
 

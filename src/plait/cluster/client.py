@@ -74,7 +74,8 @@ class WorkerClient:
 
     def _program(self) -> WorkerProgram:
         lent = (os.cpu_count() or 1) if self.settings.lend_threads else 1
-        return WorkerProgram(self.settings.name, WORKER_MODULE, thread_variables(max(self.settings.threads, lent)))
+        variables = thread_variables(max(self.settings.threads, lent))
+        return WorkerProgram(self.settings.name, WORKER_MODULE, variables, self.settings.python)
 
     def send(self, message: ToWorker) -> None:
         self._outbox.put_nowait(to_worker.encode(message))

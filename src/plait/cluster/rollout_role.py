@@ -4,12 +4,14 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from plait.cluster.messages import (
     CancelRequests,
     Configure,
+    EndStretches,
     EngineStats,
     FromWorker,
     ReleaseCaches,
@@ -36,8 +38,33 @@ from plait.types.policy import AdapterRef
 KEPT_VERSIONS_PER_TASK = 2
 """Idle adapter versions kept in memory, for each task: the newest, and the one an evaluation may still ask for."""
 
+RolloutMessage = SubmitChunks | CancelRequests | ReleaseCaches | EndStretches | ScorePrompt | ShareTokens
+
 SCORED_TOKENS = 256
 """Most tokens of prompts scored between two decode steps; while nothing is decoded, a whole batch at once."""
+
+
+class RolloutHalf(Protocol):
+    """What a worker's loop asks of its rollout half, whichever engine is behind it."""
+
+    def handle(self, message: RolloutMessage) -> list[FromWorker]: ...
+
+    @property
+    def has_chunks(self) -> bool: ...
+    @property
+    def has_prompts(self) -> bool: ...
+    @property
+    def has_work(self) -> bool: ...
+
+    def work(self) -> tuple[list[ChunkResult], int, int]:
+        """One engine step: results, tokens decoded, rows decoded."""
+        ...
+
+    def drawn(self) -> list[FromWorker]: ...
+
+    def stats(self, now_s: float) -> EngineStats: ...
+
+    def score(self) -> list[PromptScored]: ...
 
 
 class RolloutRole:
@@ -54,7 +81,7 @@ class RolloutRole:
         self.engine, self._drafter, self._tells_drawn = made.engine, made.drafter, settings.has_siblings
         self.counters.append(made.counters)
 
-    def handle(self, message: SubmitChunks | CancelRequests | ReleaseCaches | ScorePrompt | ShareTokens) -> list[FromWorker]:
+    def handle(self, message: RolloutMessage) -> list[FromWorker]:
         match message:
             case SubmitChunks(chunks):
                 for chunk in chunks:
@@ -66,6 +93,8 @@ class RolloutRole:
             case ReleaseCaches(handles):
                 for handle in handles:
                     self.engine.release(handle)
+            case EndStretches():
+                self.engine.end_stretches()
             case ShareTokens(increments, ended_groups) if self._drafter is not None:
                 self._drafter.take_in(increments)
                 for group in ended_groups:

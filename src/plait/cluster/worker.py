@@ -18,28 +18,24 @@ from plait.cluster.job_queue import JobQueue
 from plait.cluster.messages import (
     ROLLOUT,
     TRAIN,
-    CancelRequests,
     ChunksDone,
     CloseTask,
     Configure,
     FromWorker,
     OpenTask,
     Ready,
-    ReleaseCaches,
     SetTenantWeight,
     SetThreads,
-    ShareTokens,
     StartFailed,
-    SubmitChunks,
     ToWorker,
     Update,
     from_worker,
     to_worker,
 )
-from plait.cluster.model_messages import ModelMessage, ScorePrompt
+from plait.cluster.model_messages import ModelMessage
 from plait.cluster.model_role import ModelRole
 from plait.cluster.recorded_adapter import AdapterBase
-from plait.cluster.rollout_role import RolloutRole
+from plait.cluster.rollout_role import RolloutHalf, RolloutMessage, RolloutRole
 from plait.cluster.train_role import TrainRole
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
@@ -53,13 +49,15 @@ from plait.types.errors import ConfigError, PlaitError
 class Worker:
     def __init__(self, link: WorkerLink, settings: Configure) -> None:
         self.link, self.meter, self.reporter = link, BusyMeter(), EngineReporter()
-        self.rollout: RolloutRole | None = None
+        self.rollout: RolloutHalf | None = None
         self.train: TrainRole | None = None
         self.models: ModelRole | None = None
         self.jobs = JobQueue()
         self._load(settings)
 
     def _load(self, settings: Configure) -> None:
+        if settings.engine_kind == "vllm" and ROLLOUT in settings.roles:
+            return self._load_vllm(settings)
         start_s = time.time()
         dtype, device = getattr(torch, settings.dtype), torch.device(pick_device(settings.device))
         config, weights = load_model(Path(settings.model_path), dtype, device)
@@ -73,6 +71,14 @@ class Worker:
             self.train, self.models = TrainRole(base, self.jobs), ModelRole(base, self.jobs)
         use_huge_pages()
         self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
+
+    def _load_vllm(self, settings: Configure) -> None:
+        from plait.cluster.vllm_role import VllmRole, folder_digest
+
+        start_s, device = time.time(), pick_device(settings.device)
+        self.rollout = VllmRole(settings, device)
+        digest = folder_digest(Path(settings.model_path))
+        self.send(Ready(digest, False, "vLLM is not batch-invariant", device, time.time() - start_s))
 
     def send(self, message: FromWorker) -> None:
         self.link.send(from_worker.encode(message))
@@ -104,7 +110,7 @@ class Worker:
 
     def _handle(self, message: ToWorker) -> None:
         match message:
-            case SubmitChunks() | CancelRequests() | ReleaseCaches() | ScorePrompt() | ShareTokens() if self.rollout is not None:
+            case _ if isinstance(message, RolloutMessage) and self.rollout is not None:
                 self._send_all(self.rollout.handle(message))
             case OpenTask() | Update() | CloseTask() if self.train is not None:
                 self._send_all(self.train.handle(message))
@@ -117,7 +123,7 @@ class Worker:
             case _:
                 raise ConfigError(f"worker without the role for {type(message).__name__}.", "Send it to another worker.")
 
-    def _roll(self, rollout: RolloutRole) -> None:
+    def _roll(self, rollout: RolloutHalf) -> None:
         start_s = time.time()
         results, num_tokens, num_rows = rollout.work()
         if results:
@@ -128,7 +134,7 @@ class Worker:
         if self.reporter.worked(now_s):
             self.send(rollout.stats(now_s))
 
-    def _score(self, rollout: RolloutRole) -> None:
+    def _score(self, rollout: RolloutHalf) -> None:
         start_s = time.time()
         self._send_all(rollout.score())
         self._send_all(self.meter.add(start_s, time.time(), 0))
@@ -138,6 +144,13 @@ class Worker:
         owner, progress = self.jobs.work()
         self._send_all(self.meter.add(start_s, time.time(), progress.num_tokens, owner))
         self._send_all(progress.replies)
+
+    def close(self) -> None:
+        """Let go of the folders of open tasks and models; the worker does nothing more."""
+        for task in self.train.tasks.values() if self.train is not None else ():
+            task.adapter.close()
+        for model in self.models.models.values() if self.models is not None else ():
+            model.adapter.close()
 
     def _send_all(self, messages: Sequence[FromWorker]) -> None:
         for message in messages:
@@ -183,6 +196,8 @@ def serve(link: WorkerLink) -> None:
         worker.run()
     except EOFError:
         return  # the controller is gone; every finished step is durable
+    finally:
+        worker.close()
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from plait.cluster.messages import (
     TRAIN,
     CancelRequests,
     Configure,
+    EndStretches,
     FromWorker,
     Ready,
     ReleaseCaches,
@@ -163,6 +164,9 @@ class WorkerEngine:
     def release(self, handles: Sequence[str]) -> None:
         self._workers.send_to(self._name, ReleaseCaches(tuple(handles)))
 
+    def end_stretches(self) -> None:
+        self._workers.send_to(self._name, EndStretches())
+
 
 class ComputeSettings(Protocol):
     """The sections of a settings file that say how workers compute."""
@@ -208,4 +212,5 @@ def _configure(
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
         lend_threads=settings.workers.lend_threads and settings.workers.executor == "process",
+        engine_kind=engine.kind, python=engine.python if ROLLOUT in roles else "",
     )  # fmt: skip

@@ -47,6 +47,23 @@ def check_engines(workers: WorkerSettings, engine: EngineSettings) -> Iterator[s
         yield f"engine.cache_tokens = {engine.cache_tokens} has no effect above engine.slot_tokens = {engine.slot_tokens}: lower it"
     if engine.disk_tokens and not engine.host_tokens:
         yield f"engine.disk_tokens = {engine.disk_tokens} is reached through engine.host_tokens, which is 0: raise that"
+    yield from _check_vllm(workers, engine) if engine.kind == "vllm" else ()
+    if engine.python and engine.kind != "vllm":
+        yield f'engine.python = "{engine.python}" has no effect on engine.kind = "{engine.kind}": remove it'
+    if engine.python and workers.executor != "process":
+        yield f'engine.python = "{engine.python}" has no effect on workers.executor = "{workers.executor}": remove it'
+
+
+def _check_vllm(workers: WorkerSettings, engine: EngineSettings) -> Iterator[str]:
+    """What Plait's own engine does and vLLM does for itself, or not at all."""
+    if workers.layout == "shared":
+        yield 'engine.kind = "vllm" needs processes of its own: choose workers.layout = "split"'
+    if engine.host_tokens:
+        yield f"engine.host_tokens = {engine.host_tokens} has no effect on vLLM, whose cache is its own: remove it"
+    if engine.drafting != "off":
+        yield f'engine.drafting = "{engine.drafting}" has no effect on vLLM: remove it'
+    if engine.batch_invariant == "require":
+        yield 'engine.batch_invariant = "require" is what vLLM does not give: choose "auto"'
 
 
 def _check_task(task: TaskSettings, settings: RunSettings) -> Iterator[str]:

@@ -44,6 +44,10 @@ class WorkerSettings(Settings):
 
 
 class EngineSettings(Settings):
+    kind: Literal["plait", "vllm"] = "plait"
+    """"vllm": rollouts by vLLM, for GPUs and for models that Plait itself does not run. Needs plait[vllm]."""
+    python: str = ""
+    """Interpreter of rollout workers, of an environment where vLLM is installed; empty: this one."""
     max_rows: Annotated[int, Field(ge=1)] = 64
     """Most generations decoded at once."""
     slot_tokens: Annotated[int, Field(ge=128)] = 32768

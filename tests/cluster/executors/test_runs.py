@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from plait.cluster.executors import ray_executor
 from plait.cluster.executors.carrier import Carrier, WorkerNeeds
 from plait.cluster.executors.ray_carrier import RayCarrier
 from plait.cluster.executors.ray_executor import RayExecutor
-from plait.config.load import effective_toml
+from plait.config.load import effective_toml, load_settings
 from plait.observe.events import AnyEvent, WorkerLost
 from plait.observe.log import read_latest_events
 from plait.state.rundir import RunDirectory
@@ -86,8 +87,17 @@ def until(condition: Callable[[], object], timeout_s: float = 240) -> None:
         time.sleep(0.02)
 
 
-def test_threads_give_the_same_adapters(folder: Path, expected: Digests) -> None:
-    assert all_digests(run(folder, executor="thread")) == expected
+def test_threads_give_the_same_adapters_also_after_an_interruption(folder: Path, expected: Digests) -> None:
+    def interrupt(driver: RunDriver, event: AnyEvent) -> None:
+        if getattr(event, "step", 0) == 1:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(folder, interrupt, executor="thread")
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("plait-")], "they have ended"
+    directory = RunDirectory.open(max((folder / "runs").iterdir(), key=lambda path: path.stat().st_mtime))
+    assert run_file(load_settings(directory.config), directory, resume=True, show_progress=False) == "done"
+    assert all_digests(directory) == expected
 
 
 def test_frames_to_an_actor_arrive_in_order_each_once(nodes: Nodes) -> None:

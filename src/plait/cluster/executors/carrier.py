@@ -19,6 +19,8 @@ class WorkerProgram(msgspec.Struct, frozen=True):
     module: str
     environment: Mapping[str, str] = {}
     """Variables that must be set before torch loads. A thread has those of its process instead."""
+    python: str = ""
+    """Interpreter of a process; empty: the controller's own."""
 
 
 class WorkerNeeds(msgspec.Struct, frozen=True):
