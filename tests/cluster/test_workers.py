@@ -71,9 +71,10 @@ class Fragile:
 
 
 class FragileExecutor:
-    """Every second worker is lost before it has started."""
+    """Every second worker is lost before it has started, or what `raised` says happens."""
 
-    def __init__(self) -> None:
+    def __init__(self, raised: Exception | None = None) -> None:
+        self.raised = raised or WorkerFailure("its node went away")
         self.started: list[Fragile] = []
         self.num_calls = 0
         self.is_closed = False
@@ -81,7 +82,7 @@ class FragileExecutor:
     async def start(self, program: WorkerProgram) -> Carrier:
         self.num_calls += 1
         if self.num_calls % 2 == 0:
-            raise WorkerFailure("its node went away")
+            raise self.raised
         self.started.append(Fragile())
         return self.started[-1]
 
@@ -116,3 +117,18 @@ def test_a_replacement_that_is_lost_as_it_starts_is_replaced_too() -> None:
     assert heard == ["lost", "lost", "its node went away"], "the fourth loss within the hour was one too many"
     assert executor.num_calls == 4
     assert executor.is_closed
+
+
+def test_an_error_while_a_replacement_starts_is_told() -> None:
+    executor = FragileExecutor(ZeroDivisionError("a mistake"))
+    settings = RunSettings.model_validate({"workers": {"layout": "shared"}, "tasks": [tiny_task("a")]})
+
+    async def main() -> None:
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        workers = Workers(configurations(settings, "model", 1), 3, *[lambda *_: None] * 3, failed.set_result, executor=executor)
+        await workers.start()
+        executor.started[0].is_lost.set()
+        assert isinstance(await failed, ZeroDivisionError)
+        await workers.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))

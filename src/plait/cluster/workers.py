@@ -31,7 +31,7 @@ from plait.cluster.messages import (
 )
 from plait.config.run import EngineSettings, ModelSettings, TrainingSettings, WorkerSettings
 from plait.types.chunks import Chunk
-from plait.types.errors import PlaitError, WorkerFailure
+from plait.types.errors import WorkerFailure
 
 RESTART_WINDOW_S = 3600.0
 
@@ -114,7 +114,7 @@ class Workers:
         except WorkerFailure as failure:
             self._replace(configuration, failure)
             return
-        except PlaitError as error:
+        except Exception as error:  # Whatever it is: nobody else would hear of it, and the caller would wait for ever.
             self._on_failed(error)
             return
         self._on_ready(configuration.name, configuration.roles)
