@@ -125,7 +125,10 @@ def test_an_error_while_a_replacement_starts_is_told() -> None:
 
     async def main() -> None:
         failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        workers = Workers(configurations(settings, "model", 1), 3, *[lambda *_: None] * 3, failed.set_result, executor=executor)
+        workers = Workers(
+            configurations(settings, "model", 1), 3, lambda *_: None, lambda *_: None, lambda *_: None, failed.set_result,
+            executor=executor,
+        )  # fmt: skip
         await workers.start()
         executor.started[0].is_lost.set()
         assert isinstance(await failed, ZeroDivisionError)
