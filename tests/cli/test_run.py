@@ -110,6 +110,14 @@ def test_resume_takes_the_newest_or_the_named_run(calls: list[dict[str, Any]]) -
     assert calls[3]["settings"] == calls[0]["settings"]
 
 
+def test_workers_may_be_put_on_a_ray_cluster_also_when_a_run_goes_on(calls: list[dict[str, Any]]) -> None:
+    assert plait("run", "tasks.toml", "--ray", "local") == 0
+    assert plait("resume", "--ray", "10.0.0.5:6379") == 0
+    assert plait("resume") == 0
+    workers = [call["settings"].workers for call in calls]
+    assert [(one.executor, one.ray_address) for one in workers] == [("ray", "local"), ("ray", "10.0.0.5:6379"), ("ray", "local")]
+
+
 @pytest.mark.parametrize(("gain", "code"), [("0.1", 0), ("0.25", 1)])
 def test_gate(calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], gain: str, code: int) -> None:
     assert plait("run", "tasks.toml", "--check-gain", gain) == code

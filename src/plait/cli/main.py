@@ -31,6 +31,7 @@ EXTRA_OF_MODULE = {
     "alembic": "server",
     "google": "server",
     "zstandard": "server",
+    "ray": "ray",
 }
 """Which extra of the package brings a module that may be missing."""
 

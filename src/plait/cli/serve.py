@@ -20,10 +20,16 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 for any that is free.")] = None,
     model: Annotated[str | None, typer.Option(help="Base model, as in `plait models list`.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help='Run workers on this Ray cluster: HOST:PORT, "auto" or "local".'),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Tell where it listens as one line of JSON.")] = False,
 ) -> None:
     """Settings come from the file, then from variables PLAIT_SERVER__KEY=VALUE, then from the options here."""
     options = {"HOST": host, "PORT": port, "MODEL__PATH": model}
+    if ray is not None:
+        options |= {"WORKERS__EXECUTOR": "ray", "WORKERS__RAY_ADDRESS": ray}
     given = {f"PLAIT_SERVER__{key}": str(value) for key, value in options.items() if value is not None}
     settings = load_server_settings(file, {**os.environ, **given})
     set_up_logging(settings.log_format)

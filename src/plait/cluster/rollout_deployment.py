@@ -7,10 +7,12 @@
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from plait.cluster.engine_sampler import EngineSampler
+from plait.cluster.executors.choice import make_executor
 from plait.cluster.kv_tiers import make_tiers, with_tiers
 from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, TokensDrawn
 from plait.cluster.model_messages import PromptScored
@@ -59,7 +61,8 @@ class DeploymentListener(Protocol):
 class RolloutDeployment:
     """`scheduler` decides whose chunk goes next and where; None: as the settings say.
 
-    The cache's disk tier, if there is one, lies in `kv_folder`.
+    The cache's disk tier, if there is one, lies in `kv_folder`, in the folder of all that workers read and write. `make_workers` None:
+    workers of its own, as `workers.executor` says.
     """
 
     siblings: SiblingTokens | None = None
@@ -73,13 +76,16 @@ class RolloutDeployment:
         listener: DeploymentListener,
         scheduler: Scheduler | None = None,
         kv_folder: Path | None = None,
-        make_workers: MakeWorkers = Workers,
+        make_workers: MakeWorkers | None = None,
     ) -> None:
         self._engine, self._listener = settings.engine, listener
         configured = configurations(settings, model_path, num_tasks)
         self._tiers = make_tiers(settings, model_path, configured, kv_folder)
         if self._tiers is not None:
             configured = [with_tiers(one, self._tiers) for one in configured]
+        if make_workers is None:
+            executor = make_executor(settings.workers, configured, kv_folder.parent if kv_folder else None)
+            make_workers = partial(Workers, executor=executor)
         self.workers = make_workers(
             configured, settings.workers.max_restarts,
             self._on_message, self._on_lost, self._on_ready, self._on_failed,

@@ -1,4 +1,4 @@
-"""The program of a worker process: `python -m plait.cluster.worker --link-fd N`.
+"""The program of a worker: `serve`, or `python -m plait.cluster.worker --link-fd N` as a process of its own.
 
 A plain loop: take what the controller sent, do one piece of work of each kind that waits (decode, score, train), report. It sleeps
 only when there is nothing to do, and ends when the controller is gone.
@@ -13,6 +13,7 @@ import torch
 
 from plait.cluster.busy_meter import BusyMeter
 from plait.cluster.engine_reporter import EngineReporter
+from plait.cluster.executors.carrier import WorkerLink
 from plait.cluster.job_queue import JobQueue
 from plait.cluster.messages import (
     ROLLOUT,
@@ -46,7 +47,7 @@ from plait.types.errors import ConfigError, PlaitError
 
 
 class Worker:
-    def __init__(self, link: ParentLink, settings: Configure) -> None:
+    def __init__(self, link: WorkerLink, settings: Configure) -> None:
         self.link, self.meter, self.reporter = link, BusyMeter(), EngineReporter()
         self.rollout: RolloutHalf | None = None
         self.train: TrainRole | None = None
@@ -144,6 +145,13 @@ class Worker:
         self._send_all(self.meter.add(start_s, time.time(), progress.num_tokens, owner))
         self._send_all(progress.replies)
 
+    def close(self) -> None:
+        """Let go of the folders of open tasks and models; the worker does nothing more."""
+        for task in self.train.tasks.values() if self.train is not None else ():
+            task.adapter.close()
+        for model in self.models.models.values() if self.models is not None else ():
+            model.adapter.close()
+
     def _send_all(self, messages: Sequence[FromWorker]) -> None:
         for message in messages:
             self.send(message)
@@ -170,8 +178,8 @@ def check_invariance(mode: str, test: Callable[[], InvarianceReport]) -> Invaria
     return report
 
 
-def main() -> None:
-    link = ParentLink.from_arguments()
+def serve(link: WorkerLink) -> None:
+    """Until the controller is gone, or as soon as settings and machine do not fit."""
     frame = link.receive()
     assert frame is not None
     settings = to_worker.decode(frame)
@@ -188,6 +196,12 @@ def main() -> None:
         worker.run()
     except EOFError:
         return  # the controller is gone; every finished step is durable
+    finally:
+        worker.close()
+
+
+def main() -> None:
+    serve(ParentLink.from_arguments())
 
 
 if __name__ == "__main__":

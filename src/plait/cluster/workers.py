@@ -1,8 +1,8 @@
-"""The worker processes of a run or a service: who rolls out, who trains, and what happens when one is lost.
+"""The workers of a run or a service: who rolls out, who trains, and what happens when one is lost.
 
-- Layout "split" has one or more rollout processes and one or more that train; "shared" has one with both roles.
-- A lost worker is replaced up to `max_restarts` times within `RESTART_WINDOW_S`; then, and when a replacement does not start,
-  `on_failed` is called.
+- Layout "split" has one or more rollout workers and one or more that train; "shared" has one with both roles.
+- A lost worker is replaced up to `max_restarts` times within `RESTART_WINDOW_S`; then, and when a replacement refuses to start,
+  `on_failed` is called. A replacement that is lost while it starts is one more lost worker.
 - An error of the caller's own handler is no loss of the worker: `on_failed` is called with it.
 - What a replacement has to be told again is the caller's business: `on_ready` names the worker and its roles.
 """
@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from plait.cluster.client import WorkerClient
+from plait.cluster.executors.carrier import Executor
+from plait.cluster.executors.process import ProcessExecutor
 from plait.cluster.messages import (
     ROLLOUT,
     TRAIN,
@@ -29,7 +31,7 @@ from plait.cluster.messages import (
 )
 from plait.config.run import EngineSettings, ModelSettings, TrainingSettings, WorkerSettings
 from plait.types.chunks import Chunk
-from plait.types.errors import PlaitError, WorkerFailure
+from plait.types.errors import WorkerFailure
 
 RESTART_WINDOW_S = 3600.0
 
@@ -43,10 +45,14 @@ class Workers:
         on_lost: Callable[[str, Sequence[str], WorkerFailure], None],
         on_ready: Callable[[str, Sequence[str]], None],
         on_failed: Callable[[Exception], None],
+        *,
+        executor: Executor | None = None,
     ) -> None:
+        """`executor` carries the workers, and is closed with them; None: child processes."""
         self.configurations = configurations
         self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
         self._max_restarts = max_restarts
+        self._executor = executor or ProcessExecutor()
         self._restart_times_s: list[float] = []
         self._clients: dict[str, WorkerClient] = {}
         self._restarting: set[asyncio.Task[None]] = set()
@@ -75,7 +81,7 @@ class Workers:
 
     async def _start(self, configuration: Configure) -> Ready:
         name = configuration.name
-        client = WorkerClient(configuration, lambda m: self._take(name, m), lambda f: self._lost(configuration, f))
+        client = WorkerClient(configuration, lambda m: self._take(name, m), lambda f: self._lost(configuration, f), self._executor)
         ready = await client.start()
         self._clients[name] = client
         return ready
@@ -89,6 +95,9 @@ class Workers:
     def _lost(self, configuration: Configure, failure: WorkerFailure) -> None:
         del self._clients[configuration.name]
         self._on_lost(configuration.name, configuration.roles, failure)
+        self._replace(configuration, failure)
+
+    def _replace(self, configuration: Configure, failure: WorkerFailure) -> None:
         now_s = time.monotonic()
         self._restart_times_s = [time_s for time_s in self._restart_times_s if now_s - time_s < RESTART_WINDOW_S]
         if len(self._restart_times_s) == self._max_restarts:
@@ -102,8 +111,11 @@ class Workers:
     async def _restart(self, configuration: Configure) -> None:
         try:
             await self._start(configuration)
-        except PlaitError as failure:
-            self._on_failed(failure)
+        except WorkerFailure as failure:
+            self._replace(configuration, failure)
+            return
+        except Exception as error:  # Whatever it is: nobody else would hear of it, and the caller would wait for ever.
+            self._on_failed(error)
             return
         self._on_ready(configuration.name, configuration.roles)
 
@@ -128,7 +140,9 @@ class Workers:
     async def close(self) -> None:
         for task in self._restarting:
             task.cancel()
+        await asyncio.gather(*self._restarting, return_exceptions=True)
         await asyncio.gather(*(client.close() for client in self._clients.values()))
+        await self._executor.close()
 
 
 MakeWorkers = Callable[
@@ -230,6 +244,7 @@ def _configure(
         slot_tokens=engine.slot_tokens, pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
-        lend_threads=settings.workers.lend_threads, full_policies=engine.full_policies,
+        lend_threads=settings.workers.lend_threads and settings.workers.executor == "process",
+        full_policies=engine.full_policies,
         engine_kind=engine.kind, python=engine.python if ROLLOUT in roles else "",
     )  # fmt: skip

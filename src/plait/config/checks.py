@@ -76,6 +76,7 @@ def _check_sizes(
 
 
 def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, own: str = "", engine_key: str = "") -> Iterator[str]:
+    yield from _check_executor(workers, engine, own, engine_key)
     if workers.layout != "shared":
         return
     for key in ("rollout_engines", "train_workers"):
@@ -83,6 +84,19 @@ def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, ow
             yield f'{own}workers.{key} = {number} needs processes of their own: choose {own}workers.layout = "split"'
     if engine.kind == "vllm":
         yield f'{engine_key}engine.kind = "vllm" needs processes of its own: choose {own}workers.layout = "split"'
+
+
+def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, own: str, engine_key: str) -> Iterator[str]:
+    """What child processes have and other workers have not."""
+    if workers.executor == "ray" and engine.host_tokens:
+        tokens = f"{engine_key}engine.host_tokens = {engine.host_tokens}"
+        yield f"{tokens} is memory of one machine, which engines on others cannot read: leave it 0"
+    if workers.executor != "ray" and workers.ray_address != "auto":
+        address = f'{own}workers.ray_address = "{workers.ray_address}"'
+        yield f'{address} has no effect without {own}workers.executor = "ray": choose that'
+    if engine.python and workers.executor != "process":
+        executor = f'{own}workers.executor = "{workers.executor}"'
+        yield f'{engine_key}engine.python = "{engine.python}" has no effect on {executor}: remove it'
 
 
 def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:

@@ -43,6 +43,13 @@ class DeploymentWorkerSettings(Settings):
     """Training processes, each with the model. Updates of different tasks run at once, those of one task one after another."""
     lend_threads: bool = True
     """Threads of trainers that are all idle decode meanwhile."""
+    executor: Literal["process", "thread", "ray"] = "process"
+    """Where workers run: "process": in child processes; "thread": in the controller's own, for notebooks and debugging; "ray": as
+    actors of a Ray cluster. Threads are lent only between child processes."""
+    ray_address: Annotated[str, Field(min_length=1)] = "auto"
+    """Of the Ray cluster, as "host:port". "auto": the one that this machine is a node of; "local": one that is started here."""
+    ray_placement: Literal["pack", "spread"] = "pack"
+    """"pack": on as few nodes of the Ray cluster as there is room on; "spread": on as many as there are."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
     """How often lost worker processes are replaced within an hour; one more loss fails the run."""
 

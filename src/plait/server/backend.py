@@ -14,7 +14,7 @@ from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, TaskOpene
 from plait.cluster.model_messages import CallDone, CallFailed, ModelOpened, PromptScored, ScorePrompt
 from plait.cluster.rollout_deployment import RolloutDeployment
 from plait.cluster.trainer_messages import ToTrainer
-from plait.cluster.workers import MakeWorkers, Workers
+from plait.cluster.workers import MakeWorkers
 from plait.config.server import ServerSettings
 from plait.observe.events import EngineSample
 from plait.rollout.scheduler import Scheduler
@@ -45,7 +45,7 @@ class Backend:
         scheduler: Scheduler | None,
         on_failed: Callable[[Exception], None],
         kv_folder: Path,
-        make_workers: MakeWorkers = Workers,
+        make_workers: MakeWorkers | None = None,
     ) -> None:
         self._told_failed = on_failed
         self.deployment = RolloutDeployment(

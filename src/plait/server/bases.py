@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from plait.cluster.messages import Ready
 from plait.cluster.rollout_deployment import make_scheduler
-from plait.cluster.workers import MakeWorkers, Workers
+from plait.cluster.workers import MakeWorkers
 from plait.config.server import ServerSettings
 from plait.models.catalogue import find
 from plait.models.hf_config import read_config
@@ -37,7 +37,7 @@ class Base:
         number: int,
         metrics: Metrics,
         on_failed: Callable[[Exception], None],
-        make_workers: MakeWorkers = Workers,
+        make_workers: MakeWorkers | None = None,
     ) -> None:
         folder = find(settings.model.path)
         config = read_config(folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
 from plait.cluster.rollout_deployment import RolloutDeployment
-from plait.cluster.workers import MakeWorkers, Workers
+from plait.cluster.workers import MakeWorkers
 from plait.config.run import RunSettings
 from plait.observe.events import EngineSample
 from plait.rollout.scheduler import Scheduler
@@ -26,7 +26,7 @@ class OwnCompute:
         model_path: str,
         scheduler: Scheduler | None = None,
         kv_folder: Path | None = None,
-        make_workers: MakeWorkers = Workers,
+        make_workers: MakeWorkers | None = None,
     ) -> None:
         self._listener: ComputeListener | None = None
         self.deployment = RolloutDeployment(
