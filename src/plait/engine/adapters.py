@@ -60,6 +60,14 @@ class AdapterStore:
         for name in idle[: max(0, len(idle) - self.window)]:
             del self._resident[name]
 
+    def drop_idle(self) -> None:
+        """Give up all that nobody uses."""
+        self._resident = OrderedDict((name, entry) for name, entry in self._resident.items() if entry.references)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(entry.adapter.num_bytes for entry in self._resident.values())
+
     @property
     def num_references(self) -> int:
         return sum(entry.references for entry in self._resident.values())

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from plait.models.attention import Attention
 from plait.models.fused import rms_norm, swiglu
 from plait.models.kept_weights import FLOAT32_BYTES, Budget
-from plait.models.kernels import Linear, make_linear, uses_onednn
+from plait.models.kernels import Linear, PlainLinear, make_linear, uses_onednn
 from plait.models.rotary import Rotary, rotate
 from plait.types.model import ModelConfig
 
@@ -53,6 +53,11 @@ class _Layer:
         self.q_norm, self.k_norm = weights.get(prefix + "q_norm"), weights.get(prefix + "k_norm")
         self.linear = {site: fused(*SITE_MODULES[site]) for site in (QKV, OUTPUT, GATE_UP, DOWN)}
 
+    @property
+    def num_bytes(self) -> int:
+        norms = (self.input_norm, self.post_attention_norm, self.q_norm, self.k_norm)
+        return sum(norm.nbytes for norm in norms if norm is not None) + sum(linear.num_bytes for linear in self.linear.values())
+
 
 class Decoder:
     """`forward` gives the normed hidden states of rows, `logits` turns chosen rows into logits."""
@@ -65,15 +70,32 @@ class Decoder:
         float32_bytes: int = FLOAT32_BYTES,
     ) -> None:
         """`float32_bytes` bounds the copies of weights that `models.kept_weights` makes where they are the faster."""
-        self.config = config
-        self.embedding_VE = weights["embed_tokens"]
-        self.dtype, self.device = self.embedding_VE.dtype, self.embedding_VE.device
-        prepack = prepack and uses_onednn(self.dtype, self.device)
-        self.final_norm = weights["norm"]
-        budget = Budget(float32_bytes)
-        self.unembedding = make_linear(weights.get("lm_head", self.embedding_VE), None, prepack, budget)
-        self.layers = [_Layer(weights, index, prepack, budget) for index in range(config.num_layers)]
+        self.config, self._float32_bytes = config, float32_bytes
+        self.dtype, self.device = weights["embed_tokens"].dtype, weights["embed_tokens"].device
+        self._prepack = prepack and uses_onednn(self.dtype, self.device)
         self.rotary = Rotary(config, self.device)
+        self.lay_out(weights)
+
+    def lay_out(self, weights: Mapping[str, Tensor]) -> None:
+        """Take weights, those it was made with, onto the device again; each time with the same bits."""
+        budget = Budget(self._float32_bytes)
+        self.embedding_VE, self.final_norm = weights["embed_tokens"], weights["norm"]
+        self.unembedding = make_linear(weights.get("lm_head", self.embedding_VE), None, self._prepack, budget)
+        self.layers = [_Layer(weights, index, self._prepack, budget) for index in range(self.config.num_layers)]
+
+    def give_up(self) -> None:
+        """Free all weights; nothing is computed until `lay_out`."""
+        del self.embedding_VE, self.final_norm, self.unembedding
+        self.layers = []
+
+    @property
+    def num_bytes(self) -> int:
+        """Of weights, in whatever forms they are laid out."""
+        if not self.layers:
+            return 0
+        shares_embedding = isinstance(self.unembedding, PlainLinear) and self.unembedding.weight_OI is self.embedding_VE
+        embedding_bytes = 0 if shares_embedding else self.embedding_VE.nbytes
+        return embedding_bytes + self.unembedding.num_bytes + sum(layer.num_bytes for layer in self.layers)
 
     def forward(
         self,

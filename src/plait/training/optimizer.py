@@ -66,6 +66,16 @@ class AdapterOptimizer:
         """Copies of the whole state, on the CPU."""
         return {name: tensor.to("cpu", copy=True) for name, tensor in self._state.items()}
 
+    def give_up(self) -> dict[str, Tensor]:
+        """Hand over the whole state, and hold no tensor until `take_back`."""
+        state, self._state, self._parameters = self._state, {}, {}
+        return state
+
+    def take_back(self, parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        """Go on with these very tensors."""
+        self._parameters = {name: parameters[name] for name in sorted(parameters)}
+        self._state = dict(state)
+
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the whole state. Raises StateError if names or shapes are not this adapter's."""
         expected = self._fresh_state()

@@ -98,6 +98,32 @@ class AdapterTrainer:
                 parameter.copy_(adapter_tensors[name])
         self.discard_gradients()
 
+    # ---- on the device and off it
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What it may come to hold on the device: parameters, two moments, gradients."""
+        return 4 * sum(parameter.nbytes for parameter in self._parameters.values())
+
+    def give_up(self) -> dict[str, Tensor]:
+        """Hand over all tensors, to be given back by `take_back`; no pass may be under way. Only shapes are left."""
+        parameters = {f"parameters/{name}": p.detach() for name, p in self._parameters.items()}
+        moments = {f"moments/{name}": tensor for name, tensor in self._optimizer.give_up().items()}
+        gradients = {f"gradients/{name}": tensor for name, tensor in self._gradients.items()}
+        self._parameters = {name: p.detach().to("meta").requires_grad_() for name, p in self._parameters.items()}
+        self._gradients = {}
+        return parameters | moments | gradients
+
+    def take_back(self, tensors: Mapping[str, Tensor]) -> None:
+        """The tensors are this trainer's alone from now on, and changed in place."""
+        parts: dict[str, dict[str, Tensor]] = {"parameters": {}, "moments": {}, "gradients": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition("/")
+            parts[part][rest] = tensor
+        self._parameters = {name: tensor.detach().requires_grad_() for name, tensor in parts["parameters"].items()}
+        self._optimizer.take_back(self._parameters, parts["moments"])
+        self._gradients = parts["gradients"]
+
     def _fuse(self) -> FusedAdapter:
         return FusedAdapter(self.lora, self._parameters, self.decoder.config, self.decoder.dtype)
 
