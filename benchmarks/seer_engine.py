@@ -107,6 +107,8 @@ class EngineLoop:
             case ("release", handles):
                 for handle in handles:
                     self.engine.release(handle)
+            case ("end_stretches",):
+                self.engine.end_stretches()
             case ("siblings", increments) if self.drafter is not None:
                 self.drafter.take_in(increments)
 

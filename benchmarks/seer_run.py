@@ -68,6 +68,9 @@ class EngineProcess:
     def release(self, handles: Sequence[str]) -> None:
         self.send("release", list(handles))
 
+    def end_stretches(self) -> None:
+        self.send("end_stretches")
+
     def close(self) -> None:
         self.send("end")
         self._process.join(10)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from hashlib import blake2b
 
+from msgspec.structs import replace
+
 from plait.types.chunks import Chunk, ChunkResult
 from plait.types.sampling import SamplingParams, StopReason
 
@@ -40,7 +42,7 @@ class FakeEngine:
         self.cancelled_results: list[ChunkResult] = []
         self.caches: set[str] = set()
         self.released: set[str] = set()
-        self.num_submits = 0
+        self.num_submits = self.num_ended_stretches = 0
 
     def submit(self, chunks: Sequence[Chunk]) -> None:
         self.num_submits += 1
@@ -63,13 +65,17 @@ class FakeEngine:
         self.released |= set(handles)
         self.caches -= set(handles)
 
+    def end_stretches(self) -> None:
+        self.num_ended_stretches += 1
+        self.chunks = {name: replace(chunk, stretch_tokens=0) for name, chunk in self.chunks.items()}
+
     def run(self, chunk_id: str) -> ChunkResult:
         """Serve one chunk to its end."""
         chunk = self.chunks.pop(chunk_id)
         context = chunk.context_tokens[: len(chunk.context_tokens) - chunk.generated_tokens]
         tokens, logprobs, stop = whole_generation(context, chunk.sampling)
         assert chunk.context_tokens == context + tokens[: chunk.generated_tokens], "it goes on from what was drawn"
-        end = chunk.generated_tokens + chunk.budget_tokens
+        end = chunk.generated_tokens + chunk.budget_tokens + chunk.stretch_tokens
         stop = stop if end >= len(tokens) else StopReason.BUDGET
         handle = f"cache of {chunk_id}" if stop == StopReason.BUDGET or chunk.keep_cache else ""
         if handle:

@@ -48,6 +48,10 @@ class CancelRequests(msgspec.Struct, frozen=True, tag="cancel"):
     request_ids: tuple[str, ...]
 
 
+class EndStretches(msgspec.Struct, frozen=True, tag="end_stretches"):
+    """Chunks that were submitted before keep to their budgets from now on."""
+
+
 class ReleaseCaches(msgspec.Struct, frozen=True, tag="release"):
     handles: tuple[str, ...]
 
@@ -104,6 +108,7 @@ ToWorker = (
     | SubmitChunks
     | CancelRequests
     | ReleaseCaches
+    | EndStretches
     | ScorePrompt
     | OpenTask
     | Update

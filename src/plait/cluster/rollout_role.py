@@ -10,6 +10,7 @@ import numpy as np
 from plait.cluster.messages import (
     CancelRequests,
     Configure,
+    EndStretches,
     EngineStats,
     FromWorker,
     ReleaseCaches,
@@ -36,6 +37,8 @@ from plait.types.policy import AdapterRef
 KEPT_VERSIONS_PER_TASK = 2
 """Idle adapter versions kept in memory, for each task: the newest, and the one an evaluation may still ask for."""
 
+RolloutMessage = SubmitChunks | CancelRequests | ReleaseCaches | EndStretches | ScorePrompt | ShareTokens
+
 SCORED_TOKENS = 256
 """Most tokens of prompts scored between two decode steps; while nothing is decoded, a whole batch at once."""
 
@@ -54,7 +57,7 @@ class RolloutRole:
         self.engine, self._drafter, self._tells_drawn = made.engine, made.drafter, settings.has_siblings
         self.counters.append(made.counters)
 
-    def handle(self, message: SubmitChunks | CancelRequests | ReleaseCaches | ScorePrompt | ShareTokens) -> list[FromWorker]:
+    def handle(self, message: RolloutMessage) -> list[FromWorker]:
         match message:
             case SubmitChunks(chunks):
                 for chunk in chunks:
@@ -66,6 +69,8 @@ class RolloutRole:
             case ReleaseCaches(handles):
                 for handle in handles:
                     self.engine.release(handle)
+            case EndStretches():
+                self.engine.end_stretches()
             case ShareTokens(increments, ended_groups) if self._drafter is not None:
                 self._drafter.take_in(increments)
                 for group in ended_groups:

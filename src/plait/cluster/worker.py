@@ -17,28 +17,24 @@ from plait.cluster.job_queue import JobQueue
 from plait.cluster.messages import (
     ROLLOUT,
     TRAIN,
-    CancelRequests,
     ChunksDone,
     CloseTask,
     Configure,
     FromWorker,
     OpenTask,
     Ready,
-    ReleaseCaches,
     SetTenantWeight,
     SetThreads,
-    ShareTokens,
     StartFailed,
-    SubmitChunks,
     ToWorker,
     Update,
     from_worker,
     to_worker,
 )
-from plait.cluster.model_messages import ModelMessage, ScorePrompt
+from plait.cluster.model_messages import ModelMessage
 from plait.cluster.model_role import ModelRole
 from plait.cluster.recorded_adapter import AdapterBase
-from plait.cluster.rollout_role import RolloutRole
+from plait.cluster.rollout_role import RolloutMessage, RolloutRole
 from plait.cluster.train_role import TrainRole
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
@@ -103,7 +99,7 @@ class Worker:
 
     def _handle(self, message: ToWorker) -> None:
         match message:
-            case SubmitChunks() | CancelRequests() | ReleaseCaches() | ScorePrompt() | ShareTokens() if self.rollout is not None:
+            case _ if isinstance(message, RolloutMessage) and self.rollout is not None:
                 self._send_all(self.rollout.handle(message))
             case OpenTask() | Update() | CloseTask() if self.train is not None:
                 self._send_all(self.train.handle(message))

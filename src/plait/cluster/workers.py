@@ -19,6 +19,7 @@ from plait.cluster.messages import (
     TRAIN,
     CancelRequests,
     Configure,
+    EndStretches,
     FromWorker,
     Ready,
     ReleaseCaches,
@@ -148,6 +149,9 @@ class WorkerEngine:
 
     def release(self, handles: Sequence[str]) -> None:
         self._workers.send_to(self._name, ReleaseCaches(tuple(handles)))
+
+    def end_stretches(self) -> None:
+        self._workers.send_to(self._name, EndStretches())
 
 
 class ComputeSettings(Protocol):

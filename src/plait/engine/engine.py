@@ -15,6 +15,7 @@ from collections import OrderedDict
 from itertools import count
 
 import torch
+from msgspec.structs import replace
 
 from plait.engine.adapters import AdapterStore
 from plait.engine.allocator import keep_freed_memory
@@ -101,6 +102,12 @@ class Engine:
                 self._finish(index, StopReason.CANCELLED)
                 return
 
+    def end_stretches(self) -> None:
+        """No chunk goes on past its budget any more, of those that are here."""
+        for row in self.rows:
+            row.end_stretch()
+        self.waiting.update({name: replace(chunk, stretch_tokens=0) for name, chunk in self.waiting.items()})
+
     def release(self, handle: str) -> None:
         """Free a stored cache that no later turn will use; fine if it is gone."""
         self.kv.release(handle)
@@ -129,6 +136,7 @@ class Engine:
         while self.waiting:
             chunk = next(iter(self.waiting.values()))
             if not self._has_room(chunk):
+                self.end_stretches()
                 break
             del self.waiting[chunk.request_id]
             try:
@@ -145,14 +153,14 @@ class Engine:
                 self.speculation.start(self.rows[index])
 
     def _has_room(self, chunk: Chunk) -> bool:
-        longest = max([self.limits.longest_tokens(chunk), *(row.longest_tokens for row in self.rows)])
+        longest = max([self.limits.stretched_tokens(chunk), *(row.longest_tokens for row in self.rows)])
         return self.slots.fits(len(self.rows) + 1, longest)
 
     def _new_row(self, chunk: Chunk) -> Row:
         adapter = self.adapters.acquire(chunk.adapter) if chunk.adapter else None
         generated = chunk.context_tokens[len(chunk.context_tokens) - chunk.generated_tokens :]
         rule = StopRule(chunk.sampling, generated, self.limits.max_context_tokens, self.decode)
-        longest = self.limits.longest_tokens(chunk)
+        longest = self.limits.stretched_tokens(chunk)
         return Row(next(self._numbers), chunk, adapter, self._root(chunk), rule, longest, list(chunk.context_tokens))
 
     def _root(self, chunk: Chunk) -> Key:

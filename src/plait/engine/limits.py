@@ -22,6 +22,11 @@ class EngineLimits:
         """Tokens of context and answer when the chunk ends, at most."""
         return min(len(chunk.context_tokens) + chunk.budget_tokens, self.max_context_tokens)
 
+    def stretched_tokens(self, chunk: Chunk) -> int:
+        """The same, with as much of the chunk's stretch as fits an empty engine."""
+        stretched = len(chunk.context_tokens) + chunk.budget_tokens + chunk.stretch_tokens
+        return min(stretched, self.max_context_tokens, self.slot_tokens)
+
     def problem(self, chunk: Chunk) -> str:
         """Why the chunk is hopeless, naming field and value; empty if it is not."""
         return self._context_problem(chunk) or self._identity_problem(chunk) or self._sampling_problem(chunk.sampling)

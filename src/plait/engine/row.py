@@ -60,9 +60,14 @@ class Row:
         self.tokens.append(token)
         self.logprobs.append(logprob)
         reason = self.rule.after(token, len(self.tokens))
-        if reason is None and len(self.logprobs) >= self.chunk.budget_tokens:
+        if reason is None and len(self.tokens) >= self.longest_tokens:
             return StopReason.BUDGET
         return reason
+
+    def end_stretch(self) -> None:
+        """From now on the budget holds; where that is past, the chunk ends with its next token."""
+        budget_end = len(self.chunk.context_tokens) + self.chunk.budget_tokens
+        self.longest_tokens = min(self.longest_tokens, max(budget_end, len(self.tokens) + 1))
 
     def append_all(self, tokens: Sequence[int], logprobs: Sequence[float]) -> StopReason | None:
         """Take tokens up to the one that the chunk ends with, if it does."""

@@ -44,12 +44,17 @@ class GenerationRequest:
 
     def chunk_budget(self, chunk_tokens: int) -> int:
         """Most tokens of the next chunk, where chunks have `chunk_tokens` in general."""
+        return min(chunk_tokens, self.max_chunk_tokens or chunk_tokens, self.remaining_tokens)
+
+    @property
+    def remaining_tokens(self) -> int:
+        """Most that can still be drawn."""
         remaining = self.sampling.max_new_tokens - len(self.tokens)
         if self.max_context_tokens is not None:
             remaining = max(1, min(remaining, self.max_context_tokens - len(self.context_tokens) - len(self.tokens)))
-        return min(chunk_tokens, self.max_chunk_tokens or chunk_tokens, remaining)
+        return remaining
 
-    def next_chunk(self, chunk_tokens: int) -> Chunk:
+    def next_chunk(self, chunk_tokens: int, stretch_tokens: int = 0) -> Chunk:
         """The chunk that goes on from what has been drawn; the limits of the whole request hold across cuts."""
         return Chunk(
             request_id=self.chunk_id or self.request_id,
@@ -62,6 +67,7 @@ class GenerationRequest:
             keep_cache=self.keep_cache,
             group=self.group,
             generation=self.request_id,
+            stretch_tokens=stretch_tokens,
         )
 
     def problem_with(self, result: ChunkResult) -> str:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from plait.rollout.buffer_scheduler import BufferScheduler
-from plait.rollout.engine_ledger import EngineLedger
+from plait.rollout.engine_ledger import EngineLedger, Reservation
 from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
 from plait.rollout.scheduler import Placement, Scheduler
+from plait.rollout.stretches import Stretches
 from plait.types.chunks import Chunk, ChunkResult
 from plait.types.errors import PlaitError
 from plait.types.sampling import StopReason
@@ -36,6 +37,10 @@ class EngineLink(Protocol):
 
     def release(self, handles: Sequence[str]) -> None:
         """Also of caches that it does not have."""
+        ...
+
+    def end_stretches(self) -> None:
+        """Chunks that were submitted before keep to their budgets from now on."""
         ...
 
 
@@ -65,7 +70,7 @@ class RolloutService:
         self.num_moves: Counter[str] = Counter()
         """Chunks that went on at an engine after another had the one before, by the new engine's name."""
         self._links: dict[str, EngineLink] = {}
-        self._ledger = EngineLedger()
+        self._ledger, self._stretches = EngineLedger(), Stretches()
         self._failure: Exception | None = None
         self._futures: dict[str, asyncio.Future[Segment]] = {}
         self._num_chunks = 0
@@ -98,7 +103,7 @@ class RolloutService:
     def _leave(self, request: GenerationRequest) -> None:
         """Take what is left of a request out of scheduler and engine; its place goes to the next."""
         if self.scheduler.remove(request.request_id):
-            self._ledger.free(request.chunk_id)
+            self._free(request.chunk_id)
             if request.engine in self._links:
                 self._links[request.engine].cancel([request.chunk_id])
             self._pump_soon()
@@ -118,6 +123,7 @@ class RolloutService:
         if self._links.pop(name, None) is None:
             return
         self._ledger.lose(name)
+        self._stretches.lose(name)
         for request in self.scheduler:
             if request.engine == name:
                 request.engine = ""
@@ -136,7 +142,7 @@ class RolloutService:
     def on_results(self, results: Sequence[ChunkResult]) -> None:
         unused: list[str] = []
         for result in results:
-            held = self._ledger.free(result.request_id)
+            held = self._free(result.request_id)
             request = None if held is None else self.scheduler.running(held.request_id)
             if request is None:
                 unused.append(result.cache_handle)
@@ -146,6 +152,12 @@ class RolloutService:
             self._take(request, result)
         self.release(unused)
         self.pump()
+
+    def _free(self, chunk_id: str) -> Reservation | None:
+        held = self._ledger.free(chunk_id)
+        if held is not None:
+            self._stretches.ended(chunk_id, held.engine)
+        return held
 
     def _take(self, request: GenerationRequest, result: ChunkResult) -> None:
         problem = request.problem_with(result)
@@ -179,23 +191,34 @@ class RolloutService:
 
     def pump(self) -> None:
         """Hand chunks over while there is room."""
-        chunks: dict[str, list[Chunk]] = defaultdict(list)
+        placed: list[Placement] = []
         while self._links and (placement := self.scheduler.place(self.engines)) is not None:
             if placement.problem:
                 self._end(placement.request, placement.problem)
             else:
-                chunks[placement.engine].append(self._next_chunk(placement))
+                self._reserve(placement)
+                placed.append(placement)
+        self._hand_over(placed)
+        for name in self._stretches.take_back(self.engines, self.scheduler.num_waiting):
+            self._links[name].end_stretches()
+
+    def _hand_over(self, placed: Sequence[Placement]) -> None:
+        chunks: dict[str, list[Chunk]] = defaultdict(list)
+        engines, is_ample = self.engines, not self.scheduler.num_waiting
+        for placement in placed:
+            request = placement.request
+            stretch = self._stretches.grant(request.chunk_id, placement, engines) if is_ample else 0
+            chunks[placement.engine].append(request.next_chunk(placement.budget_tokens, stretch))
         for name, handed in chunks.items():
             self._links[name].submit(handed)
 
-    def _next_chunk(self, placement: Placement) -> Chunk:
+    def _reserve(self, placement: Placement) -> None:
         request, engine = placement.request, placement.engine
         self._num_chunks += 1
         if request.engine not in ("", engine):
             self.num_moves[engine] += 1
         request.engine, request.chunk_id = engine, f"{request.request_id}#{self._num_chunks}"
         self._ledger.reserve(request.chunk_id, engine, request.request_id, placement.footprint_tokens)
-        return request.next_chunk(placement.budget_tokens)
 
     def _pump_soon(self) -> None:
         """Once for all that come or go in this turn of the event loop: one message, and no place for what is about to go."""

@@ -28,6 +28,8 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
     """Generations of one prompt under one policy version share it. Empty: this one is alone."""
     generation: str = ""
     """What the chunks of one generation have in common, by which drafts are learnt from them. Empty: `request_id`."""
+    stretch_tokens: int = 0
+    """So many more than `budget_tokens` may be drawn, until the engine is told that stretches end."""
 
 
 class ChunkResult(msgspec.Struct, frozen=True, tag="chunk_result"):
