@@ -89,6 +89,10 @@ class BlockStorage:
         shape = (num_blocks, config.num_layers, 2, config.num_kv_heads, block_tokens, config.head_dim)
         self.data = torch.zeros(shape, dtype=dtype, device=device)
 
+    @property
+    def num_bytes(self) -> int:
+        return self.data.nbytes
+
     def give_up(self, indices: Sequence[int]) -> Tensor:
         """Free the memory; what the blocks of these indices hold, [blocks, ...]."""
         kept, self.data = self.data[list(indices)], self.data.to("meta")
