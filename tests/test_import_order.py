@@ -10,7 +10,7 @@ import pytest
 LEVELS = (
     ("types", "config", "transport", "observe"),
     ("models", "lora"),
-    ("state", "kv"),
+    ("state", "kv", "residency"),
     ("engine", "drafting", "rollout", "environments", "rewards", "training"),
     ("tasks", "operations", "cluster"),
     ("server", "client", "cli", "simulation"),

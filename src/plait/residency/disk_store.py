@@ -1,0 +1,137 @@
+"""Contents and groups on disk: whole or absent, whatever happens in between.
+
+- `FOLDER/contents/KEY` is a content, `FOLDER/groups/*.json` says what a group consists of. A group appears, or changes, in one
+  step, after all of its contents are on the disk.
+- What no group refers to when a folder is opened is removed: a crash left it.
+- One process at a time holds a folder.
+"""
+
+import fcntl
+import logging
+import os
+import uuid
+from pathlib import Path
+
+import msgspec
+from torch import Tensor
+
+from plait.residency import content_file
+from plait.residency.host_store import other_key
+from plait.residency.tensor_group import TensorGroup, is_private
+from plait.state.durable import TEMPORARY_PREFIX, make_folder, remove_temporaries, replace_file, sync_folder
+from plait.state.tensor_file import digest_bytes
+from plait.types.errors import StateError
+
+log = logging.getLogger(__name__)
+DAMAGED_PREFIX = ".damaged-"
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    """A group and a digest of its bytes."""
+
+    group: msgspec.Raw
+    digest: str
+
+
+class DiskStore:
+    """`StateError` if another process holds the folder. Threads may write and read different contents at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._contents, self._groups = folder / "contents", folder / "groups"
+        make_folder(self._contents)
+        make_folder(self._groups)
+        self._descriptor = _lock(folder)
+        self.groups = self._open_groups()
+        """As found when the folder was opened."""
+        self._remove_unreferenced()
+
+    def _open_groups(self) -> list[TensorGroup]:
+        remove_temporaries(self._groups)
+        groups = []
+        for path in sorted(self._groups.glob("*.json")):
+            try:
+                groups.append(_decode(path.read_bytes()))
+            except (OSError, ValueError) as error:
+                log.warning("%s is damaged and set aside: %s", path, error)
+                os.replace(path, path.with_name(f"{DAMAGED_PREFIX}{path.name}"))
+        return groups
+
+    def _remove_unreferenced(self) -> None:
+        referenced = {key for group in self.groups for key in group.contents}
+        for path in self._contents.iterdir():
+            if path.name not in referenced:
+                path.unlink()
+
+    def has(self, key: str) -> bool:
+        return (self._contents / key).exists()
+
+    # ---- contents
+
+    def write(self, key: str, buffer: Tensor) -> str:
+        """Store a content; its key, which is new for a private one. OSError if there is no room; then nothing is left.
+
+        It outlives a crash once a group that refers to it is published.
+        """
+        part = self._contents / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        digest = content_file.write(part, content_file.pieces(buffer), is_private(key))
+        try:
+            content_file.sync(part)
+            return self._put(part, digest or key, buffer)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _put(self, part: Path, key: str, buffer: Tensor) -> str:
+        while self.has(key):
+            if content_file.holds(self._contents / key, content_file.pieces(buffer)):
+                return key
+            key = other_key(key)
+        os.rename(part, self._contents / key)
+        return key
+
+    def read(self, key: str, buffer: Tensor) -> None:
+        content_file.read(self._contents / key, buffer, key.partition("-")[0])
+
+    def holds(self, key: str, buffer: Tensor) -> bool:
+        return content_file.compare(self._contents / key, buffer)
+
+    def remove(self, key: str) -> None:
+        (self._contents / key).unlink(missing_ok=True)
+
+    # ---- groups
+
+    def publish(self, group: TensorGroup) -> None:
+        """All of its contents are here: from now on, after any crash, so is the group. `StateError` if it cannot be written."""
+        try:
+            sync_folder(self._contents)
+        except OSError as error:
+            raise StateError(f"cannot write {self._contents}: {error.strerror or error}.", content_file.REMEDY) from error
+        encoded = msgspec.json.encode(group)
+        replace_file(self._path(group.name), msgspec.json.encode(_Envelope(msgspec.Raw(encoded), digest_bytes(encoded))))
+
+    def withdraw(self, name: str) -> None:
+        """The group is no longer here after a crash; its contents can be removed then."""
+        self._path(name).unlink(missing_ok=True)
+        sync_folder(self._groups)
+
+    def _path(self, name: str) -> Path:
+        return self._groups / f"{digest_bytes(name.encode())}.json"
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _decode(content: bytes) -> TensorGroup:
+    envelope = msgspec.json.decode(content, type=_Envelope)
+    if digest_bytes(bytes(envelope.group)) != envelope.digest:
+        raise ValueError("its digest is another")
+    return msgspec.json.decode(envelope.group, type=TensorGroup)
+
+
+def _lock(folder: Path) -> int:
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise StateError(f"another process uses {folder}.", "Give each process a disk folder of its own.") from None
+    return descriptor
