@@ -11,13 +11,13 @@ LEVELS = (
     ("types", "config", "transport", "observe"),
     ("models", "lora"),
     ("state", "kv", "residency"),
-    ("engine", "drafting", "rollout", "environments", "rewards", "training"),
+    ("engine", "drafting", "rollout", "environments", "rewards", "training", "scheduling"),
     ("tasks", "operations", "cluster"),
     ("server", "client", "cli", "simulation"),
 )
 """From the lowest to the highest; a package imports its own level and those before it."""
 LEVEL_OF = {package: level for level, packages in enumerate(LEVELS) for package in packages}
-TORCH_FREE = ("types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "cli.main")
+TORCH_FREE = ("types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "scheduling", "cli.main")
 
 
 @pytest.fixture(scope="module")

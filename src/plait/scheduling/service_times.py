@@ -1,0 +1,70 @@
+"""Expected service times of function calls, from those measured. Pure.
+
+- Calls of one kind (deployment, function, class of size) share one moving average. Two sizes of a class differ by less than half,
+  and a class knows nothing finer: calls of one kind have one expectation, which `GroupQueue` builds on.
+- A kind without a measurement takes the nearest class of its deployment's function in proportion to size, else that function at
+  other deployments, else `default_s`.
+- Both calls take O(1); an estimate of a kind without a measurement takes O(classes of its function).
+"""
+
+import math
+
+from plait.scheduling.function_call import FunctionCall
+from plait.scheduling.moving_average import MovingAverage
+from plait.types.errors import PlaitError
+
+Kind = tuple[str, str, int]
+"""Deployment, function, class of size."""
+DEFAULT_S = 1.0
+
+
+def size_class(size_tokens: int) -> int:
+    """Two classes an octave: 1 | 2 | 3 | 4 5 | 6 7 | 8 to 11 | 12 to 15 | ..., and one for 0."""
+    if size_tokens < 2:
+        return size_tokens
+    length = size_tokens.bit_length()
+    return 2 * length + (size_tokens >> (length - 2) & 1) - 2
+
+
+def kind_of(call: FunctionCall) -> Kind:
+    return call.deployment, call.function, size_class(call.size_tokens)
+
+
+class ServiceTimes:
+    """`default_s` is expected of a function that has never been measured anywhere."""
+
+    def __init__(self, default_s: float = DEFAULT_S) -> None:
+        self._default_s = default_s
+        self._by_kind: dict[Kind, tuple[MovingAverage, MovingAverage]] = {}
+        """Of the kind, and of its function and class of size over all deployments."""
+        self._by_size: dict[tuple[str, str], dict[int, MovingAverage]] = {}
+        """The same: (deployment, function) -> class of size; under the deployment "", over all."""
+
+    def observe(self, call: FunctionCall, service_s: float) -> None:
+        """Take a measured time, without setup. PlaitError unless it is finite and at least 0."""
+        if not (math.isfinite(service_s) and service_s >= 0):
+            raise PlaitError(f"service_s of call {call.call_id!r} is {service_s}.", "Give measured seconds, 0 or more.")
+        kind = kind_of(call)
+        for average in self._by_kind.get(kind) or self._open(kind):
+            average.add(service_s)
+
+    def estimate_s(self, call: FunctionCall) -> float:
+        """Expected seconds of service."""
+        kind = kind_of(call)
+        found = self._by_kind.get(kind)
+        return found[0].value if found else self._derive(kind)
+
+    def _open(self, kind: Kind) -> tuple[MovingAverage, MovingAverage]:
+        deployment, function, size = kind
+        own = self._by_size.setdefault((deployment, function), {})[size] = MovingAverage()
+        anywhere = self._by_size.setdefault(("", function), {}).setdefault(size, MovingAverage())
+        self._by_kind[kind] = own, anywhere
+        return own, anywhere
+
+    def _derive(self, kind: Kind) -> float:
+        deployment, function, size = kind
+        for name in (deployment, ""):
+            if classes := self._by_size.get((name, function)):
+                nearest = min(classes, key=lambda other: abs(other - size))
+                return classes[nearest].value * 2 ** ((size - nearest) / 2)
+        return self._default_s

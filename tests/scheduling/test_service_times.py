@@ -1,0 +1,74 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plait.scheduling.function_call import FunctionCall
+from plait.scheduling.moving_average import STEP, MovingAverage
+from plait.scheduling.service_times import ServiceTimes, size_class
+from plait.types.errors import PlaitError
+
+
+def call_of(size_tokens: int = 8, deployment: str = "a", function: str = "forward") -> FunctionCall:
+    return FunctionCall("1", deployment, function, "s", size_tokens, 0.0)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30))
+def test_a_moving_average_is_a_mean_and_then_exponential(values: list[float]) -> None:
+    average = MovingAverage()
+    for value in values:
+        average.add(value)
+    first = values[: round(1 / STEP)]
+    expected = sum(first) / len(first)
+    for value in values[len(first) :]:
+        expected = (1 - STEP) * expected + STEP * value
+    assert average.value == pytest.approx(expected, abs=1e-6)
+
+
+@given(st.integers(2, 2**70))
+def test_two_classes_an_octave(size_tokens: int) -> None:
+    assert size_class(2 * size_tokens) == size_class(size_tokens) + 2
+    assert size_class(size_tokens + 1) - size_class(size_tokens) in (0, 1)
+    octave = 2 ** (size_tokens.bit_length() - 1)
+    assert size_class(size_tokens) == size_class(octave) + (size_tokens >= octave * 1.5)
+
+
+def test_the_smallest_sizes_have_classes_of_their_own() -> None:
+    assert [size_class(size) for size in range(9)] == [0, 1, 2, 3, 4, 4, 5, 5, 6]
+
+
+def test_each_kind_has_its_own_time() -> None:
+    times = ServiceTimes()
+    measured = {
+        (deployment, function): float(place) for place, (deployment, function) in enumerate([("a", "f"), ("a", "g"), ("b", "f")])
+    }
+    for (deployment, function), service_s in measured.items():
+        times.observe(call_of(8, deployment, function), service_s)
+    for (deployment, function), service_s in measured.items():
+        assert times.estimate_s(call_of(8, deployment, function)) == service_s
+        assert times.estimate_s(call_of(11, deployment, function)) == service_s, "of the same class of size"
+
+
+def test_what_was_never_measured_is_in_proportion_to_the_nearest_size() -> None:
+    times = ServiceTimes()
+    times.observe(call_of(1024), 10.0)
+    times.observe(call_of(64), 2.0)
+    assert times.estimate_s(call_of(2048)) == pytest.approx(20.0)
+    assert times.estimate_s(call_of(32)) == pytest.approx(1.0)
+
+
+def test_then_another_deployment_tells_then_nobody() -> None:
+    times = ServiceTimes(default_s=7.0)
+    assert times.estimate_s(call_of()) == 7.0
+    times.observe(call_of(8, "b"), 3.0)
+    assert times.estimate_s(call_of(16, "a")) == pytest.approx(6.0)
+    assert times.estimate_s(call_of(8, "a", "backward")) == 7.0
+
+
+@pytest.mark.parametrize("service_s", [-0.1, math.inf, math.nan])
+def test_times_without_a_sense_are_refused(service_s: float) -> None:
+    times = ServiceTimes(default_s=7.0)
+    with pytest.raises(PlaitError, match="service_s of call '1'"):
+        times.observe(call_of(), service_s)
+    assert times.estimate_s(call_of()) == 7.0
