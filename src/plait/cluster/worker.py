@@ -45,7 +45,6 @@ from plait.transport import ParentLink
 from plait.types.errors import ConfigError, PlaitError
 from plait.types.model import ModelConfig
 
-
 Weights = dict[str, torch.Tensor]
 Load = Callable[[Path, torch.dtype, torch.device], tuple[ModelConfig, Weights]]
 
@@ -115,6 +114,18 @@ class Worker:
         self._send_all(self.meter.flush())
         if self.rollout is not None and self.reporter.goes_idle():
             self.send(self.rollout.stats(time.time()))
+
+    @property
+    def num_adapter_loads(self) -> int:
+        """Of rollouts, so far: the device holds more after each."""
+        return self.rollout.engine.adapters.num_loads if self.rollout is not None else 0
+
+    def close(self) -> None:
+        """Let go of the folders of open tasks and models; the worker does nothing more."""
+        for task in self.train.tasks.values() if self.train is not None else ():
+            task.adapter.close()
+        for model in self.models.models.values() if self.models is not None else ():
+            model.adapter.close()
 
     def handle(self, message: ToWorker) -> None:
         match message:

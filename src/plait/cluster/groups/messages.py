@@ -16,10 +16,14 @@ class ConfigureGroup(msgspec.Struct, frozen=True, tag="configure_group", kw_only
 
     name: str
     threads: int
+    device: str
+    """As in `Configure`."""
     device_bytes: int
     """Most that all deployments on the device may take."""
     host_bytes: int
     """Of main memory, for state that is off the device."""
+    host_folder: str
+    """In memory (tmpfs); processes of a machine that share it keep equal contents once."""
     folder: str
     """For state that finds no room in main memory."""
     disk_bytes: int

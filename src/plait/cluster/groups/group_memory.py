@@ -1,0 +1,156 @@
+"""The memory of a worker group: base weights, state of deployments, and room that deployments fill themselves, in one account.
+
+- Base weights are kept once for all deployments of a base, in parts of a layer each, so that laying them out anew never needs all
+  of them on the device twice.
+- State that is put away leaves the device beside whoever goes on; caches that find no room anywhere are lost.
+- What is on the device, room that is promised included, never exceeds the group's budget.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from plait.cluster.groups.messages import ConfigureGroup
+from plait.residency.ledger import Reservation
+from plait.residency.manager import StateManager
+from plait.residency.tier import Tier
+from plait.types.errors import CapacityError
+
+EMBEDDING = "embed_tokens"
+"""Decoders compute with the very tensor: it stays while they are on the device."""
+
+
+class GroupMemory(StateManager):
+    def __init__(self, settings: ConfigureGroup, device: torch.device) -> None:
+        budgets = {Tier.DEVICE: settings.device_bytes, Tier.HOST: settings.host_bytes, Tier.DISK: settings.disk_bytes}
+        host_folder = Path(settings.host_folder) if settings.host_bytes else None
+        super().__init__(budgets, device, host_folder, Path(settings.folder) if settings.disk_bytes else None)
+        self.device_bytes = settings.device_bytes
+        self._rooms: dict[str, list[Reservation]] = {}
+        self._caches: list[str] = []
+        """Groups that may be lost, the first put away first."""
+
+    # ---- room
+
+    def take_room(self, owner: str, num_bytes: int) -> None:
+        """So many bytes of the device are the owner's, in place of those it had. CapacityError: it keeps what it had."""
+        rooms = self._rooms.setdefault(owner, [])
+        missing_bytes = num_bytes - sum(sum(room.contents.values()) for room in rooms)
+        if missing_bytes < 0:
+            while rooms:
+                self._mover.roll_back(rooms.pop())
+            missing_bytes = num_bytes
+        if missing_bytes:
+            rooms.append(self._reserve(missing_bytes))
+
+    def _reserve(self, num_bytes: int) -> Reservation:
+        while True:
+            try:
+                return self._mover.reserve(Tier.DEVICE, {"room": num_bytes})
+            except CapacityError:
+                if not self._caches:
+                    raise
+                self.lose_cache(self._caches[0])
+
+    def lift(self, name: str) -> None:
+        """Bring what is on disk into the host's memory, beside the caller."""
+        if name in self and self.tier(name) is Tier.DISK:
+            self._background.submit(self._lift, name)
+
+    def _lift(self, name: str) -> None:
+        with self._mover.moving(name):
+            self._mover.lift(name)
+
+    # ---- state of deployments
+
+    def put_away(self, name: str, tensors: Mapping[str, Tensor], is_cache: bool = False) -> None:
+        """Off the device, beside the caller. Without tensors the group is gone."""
+        if name in self and self._ledger.pins(name):
+            self.release(name)
+        if not tensors:
+            self.lose(name)
+            return
+        if is_cache:
+            self._caches.append(name)
+        self._store(name, tensors)
+        self.offload(name)
+
+    def _store(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        if name in self and {entry.name for entry in self.group(name).tensors} == tensors.keys():
+            self.update(name, tensors)
+        else:
+            self.lose(name)
+            self.register(name, tensors)
+
+    def lose(self, name: str) -> None:
+        """Whether it is there or not, in use or not."""
+        if name in self:
+            while self._ledger.pins(name):
+                self.release(name)
+            self.drop(name)
+
+    def lose_cache(self, name: str) -> None:
+        self._caches.remove(name)
+        self.lose(name)
+
+    def take_cache(self, name: str) -> dict[str, Tensor]:
+        """Copies of what was put away as a cache, which is not kept any more; nothing if it was lost."""
+        if name not in self._caches:
+            return {}
+        tensors = {key: tensor.clone() for key, tensor in self.acquire(name).items()}
+        self.lose_cache(name)
+        return tensors
+
+    # ---- base weights
+
+    def hold_base(self, base: str, weights: Mapping[str, Tensor]) -> None:
+        """Take a base's weights into care, unless they are there."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in weights.items():
+            parts.setdefault(part_of(base, name), {})[name] = tensor
+        for part, tensors in parts.items():
+            if part not in self:
+                self.register(part, tensors)
+
+    def base_parts(self, base: str) -> list[str]:
+        return [name for name in self.names() if name.startswith(f"{base}/")]
+
+
+def part_of(base: str, name: str) -> str:
+    """The group of a base that has the tensor `name`."""
+    first, *rest = name.split(".")
+    return f"{base}/{first}.{rest[0]}" if first == "layers" else f"{base}/{first}"
+
+
+class BaseWeights(Mapping[str, Tensor]):
+    """A base's tensors, one part at a time on the device; `close` lets go of the last."""
+
+    def __init__(self, memory: GroupMemory, base: str) -> None:
+        self._memory, self._base, self._part = memory, base, ""
+        self._names = [entry.name for part in memory.base_parts(base) for entry in memory.group(part).tensors]
+        self._tensors: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        part = part_of(self._base, name)
+        if part != self._part:
+            if part not in self._memory:
+                raise KeyError(name)
+            self.close()
+            self._tensors, self._part = self._memory.acquire(part), part
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def close(self) -> None:
+        if self._part:
+            self._memory.release(self._part)
+        self._part = ""
