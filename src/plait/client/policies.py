@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from plait.config.load import load_settings
+from plait.config.run import RunSettings
 from plait.models.catalogue import find
 from plait.observe.events import EvaluationDone
 from plait.observe.log import read_latest_events
@@ -89,8 +90,9 @@ def open_policy(directory: RunDirectory, task: str, step: int | None = None) -> 
     from plait.models.tokenizer import Tokenizer
     from plait.models.weights import load_model
 
-    settings = load_settings(directory.config)
-    ref, path = policy_ref(directory, task, step), find(settings.model.path)
+    ref = policy_ref(directory, task, step)
+    settings = settings_of(directory, task)
+    path = find(settings.model.path)
     config, weights = load_model(path, getattr(torch, settings.model.dtype), torch.device(pick_device(settings.model.device)))
     decoder, tokenizer, context = Decoder(config, weights, prepack=True), Tokenizer.load(path), settings.model.max_context_tokens
     store = AdapterStore(lambda wanted: load_adapter(wanted, decoder), window=1)
@@ -108,12 +110,21 @@ def export_policy(directory: RunDirectory, task: str, *, step: int | None = None
     if merged:
         from plait.lora.merge import merge_into_base
 
-        merge_into_base(find(load_settings(directory.config).model.path), Path(ref.path), to)
+        merge_into_base(find(settings_of(directory, task).model.path), Path(ref.path), to)
         return to
     to.mkdir(parents=True, exist_ok=True)
     for name in (ADAPTER_FILE, ADAPTER_CONFIG_FILE):
         shutil.copyfile(Path(ref.path) / name, to / name)
     return to
+
+
+def settings_of(directory: RunDirectory, task: str) -> RunSettings:
+    """The part of the run's settings that is on the task's base model. Raises StateError if the run has no such task."""
+    settings = load_settings(directory.config)
+    models = {each.name: settings.model_of(each) for each in settings.tasks}
+    if task not in models:
+        raise StateError(f"run {directory.name!r} has no task {task!r}; it has: {', '.join(models)}.", "Name one of those.")
+    return settings.of_model(models[task])
 
 
 def policy_ref(directory: RunDirectory, task: str, step: int | None = None) -> AdapterRef:

@@ -94,7 +94,7 @@ class DiscardGradients(msgspec.Struct, frozen=True, tag="discard_gradients"):
 
 
 class CloseModel(msgspec.Struct, frozen=True, tag="close_model"):
-    """Take the model off the device. Calls of it that have not run are dropped without an answer."""
+    """Take the model off the device, which AdapterClosed answers. Calls of it that have not run are dropped without an answer."""
 
     model_id: str
 

@@ -14,7 +14,7 @@ import msgspec
 
 from plait.cluster.checkpoints import load_state
 from plait.cluster.job_queue import JobQueue, Progress
-from plait.cluster.messages import FromWorker
+from plait.cluster.messages import AdapterClosed, FromWorker
 from plait.cluster.model_calls import Call, RunningCall, model_record, start_call
 from plait.cluster.model_messages import (
     OPENING,
@@ -95,7 +95,7 @@ class ModelRole:
                 return [self._open(message)]
             case CloseModel(model_id):
                 self._close(model_id)
-                return []
+                return [AdapterClosed(model_id)]
             case _:
                 return self._enqueue(message)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from plait import __version__
 from plait.cluster.job_queue import JobQueue, Progress
-from plait.cluster.messages import CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, Update, UpdateDone
+from plait.cluster.messages import AdapterClosed, CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, Update, UpdateDone
 from plait.cluster.recorded_adapter import AdapterBase, RecordedAdapter
 from plait.config.task import LossSettings, TaskSettings
 from plait.observe.events import StepCommitted
@@ -102,6 +102,7 @@ class TrainRole:
                     self._enqueue(message)
                 case CloseTask(task):
                     self._close(task)
+                    return [AdapterClosed(task)]
         except Exception as error:
             return [_failed(name, error)]
         return []

@@ -1,6 +1,6 @@
 """The worker processes of a run or a service: who rolls out, who trains, and what happens when one is lost.
 
-- Layout "split" has one or more rollout processes and a training process; "shared" has one with both roles.
+- Layout "split" has one or more rollout processes and one or more that train; "shared" has one with both roles.
 - A lost worker is replaced up to `max_restarts` times within `RESTART_WINDOW_S`; then, and when a replacement does not start,
   `on_failed` is called.
 - An error of the caller's own handler is no loss of the worker: `on_failed` is called with it.
@@ -112,12 +112,8 @@ class Workers:
         if worker in self._clients:
             self._clients[worker].send(message)
 
-    def train(self, message: ToWorker) -> None:
-        """To the worker that trains."""
-        self.send_to(next(c.name for c in self.configurations if TRAIN in c.roles), message)
-
     def lend_threads(self, trainer_is_idle: bool) -> None:
-        """An idle trainer's threads decode meanwhile. Only where each has a process of its own."""
+        """Threads of trainers that are all idle decode meanwhile. Only where each has a process of its own."""
         if len(self.configurations) == 1 or not all(c.lend_threads for c in self.configurations):
             return
         spare = min(self._threads(TRAIN), max(0, (os.cpu_count() or 1) - self._threads(ROLLOUT))) if trainer_is_idle else 0
@@ -133,6 +129,20 @@ class Workers:
         for task in self._restarting:
             task.cancel()
         await asyncio.gather(*(client.close() for client in self._clients.values()))
+
+
+MakeWorkers = Callable[
+    [
+        Sequence[Configure],
+        int,
+        Callable[[str, FromWorker], None],
+        Callable[[str, Sequence[str], WorkerFailure], None],
+        Callable[[str, Sequence[str]], None],
+        Callable[[Exception], None],
+    ],
+    Workers,
+]
+"""What makes the workers of a deployment: the class `Workers`, or what gives something with all that is public of it."""
 
 
 class WorkerEngine:
@@ -178,7 +188,10 @@ def configurations(settings: ComputeSettings, model_path: str, num_tasks: int) -
             _configure(settings, model_path, num_tasks, name, (ROLLOUT,), workers.rollout_threads)
             for name in engine_names(workers.rollout_engines)
         ),
-        _configure(settings, model_path, num_tasks, "train", (TRAIN,), workers.train_threads),
+        *(
+            _configure(settings, model_path, num_tasks, name, (TRAIN,), workers.train_threads)
+            for name in trainer_names(workers.train_workers)
+        ),
     ]
 
 
@@ -187,12 +200,17 @@ def engine_names(num_engines: int) -> list[str]:
     return ["rollout"] if num_engines == 1 else [f"rollout-{number}" for number in range(num_engines)]
 
 
+def trainer_names(num_trainers: int) -> list[str]:
+    """Of training processes."""
+    return ["train"] if num_trainers == 1 else [f"train-{number}" for number in range(num_trainers)]
+
+
 def _configure(
     settings: ComputeSettings, model_path: str, num_tasks: int, name: str, roles: tuple[str, ...], threads: int
 ) -> Configure:
     model, engine = settings.model, settings.engine
     return Configure(
-        name=name, roles=roles, model_path=model_path, dtype=model.dtype, device=model.device, threads=threads,
+        name=name, roles=roles, deployment=model.known_as, model_path=model_path, dtype=model.dtype, device=model.device, threads=threads,
         max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows, slot_tokens=engine.slot_tokens,
         pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,

@@ -122,6 +122,8 @@ class EarlyStoppingSettings(Settings):
 class TaskSettings(Settings):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     """Names the task everywhere; unique in the run."""
+    model: str | None = None
+    """Name of the base model that it trains; absent: the first."""
     environment: AnyEnvironmentSettings
     steps: Annotated[int, Field(ge=1)] = 20
     """RL steps, after the warm start's."""

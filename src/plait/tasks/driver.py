@@ -9,10 +9,10 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from plait import __version__
-from plait.cluster.messages import TRAIN, Busy, JobFailed, Ready, TaskOpened, UpdateDone
+from plait.cluster.messages import Busy, JobFailed, Ready, TaskOpened, UpdateDone
 from plait.config.run import RunSettings
 from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
@@ -32,21 +32,23 @@ from plait.tasks.manager import TaskManager
 from plait.tasks.past_run import PastRun
 from plait.tasks.plan import plan_of
 from plait.tasks.ready_batch import ReadyBatch
+from plait.tasks.run_models import describe_dtypes, describe_models, num_trainers, task_models
 from plait.tasks.trainer_link import TrainerLink
+from plait.tasks.update_queue import MAX_UPDATES_IN_FLIGHT
 from plait.types.errors import PlaitError, WorkerFailure
 
 Listener = Callable[[e.AnyEvent], None]
 
 
 class RunDriver:
-    """`manager` is the policy: a benchmark or a later scheduler may bring its own."""
+    """`manager` is the policy: a benchmark or a later scheduler may bring its own. `tokenizer` by task, or of all."""
 
     def __init__(
         self,
         settings: RunSettings,
         directory: RunDirectory,
         compute: Compute,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | Mapping[str, Tokenizer],
         environments: EnvironmentPool,
         log: EventLog,
         past: PastRun | None = None,
@@ -56,13 +58,14 @@ class RunDriver:
         self.settings, self.directory, self.log = settings, directory, log
         self.compute, self.identity = compute, identity
         self.past = past or PastRun()
-        self.manager = manager or TaskManager()
+        self.manager = manager or TaskManager(MAX_UPDATES_IN_FLIGHT * num_trainers(settings))
         self.tasks = {task.name: task for task in settings.tasks}
         self.listeners: list[Listener] = []
         self.trainer = TrainerLink(
             settings, directory, compute, identity, self.emit, self._on_opened, self._on_committed, self.past.steps
         )
-        runner = EpisodeRunner(settings, tokenizer, environments, compute.rollout)
+        tokenizers = tokenizer if isinstance(tokenizer, Mapping) else dict.fromkeys(self.tasks, tokenizer)
+        runner = EpisodeRunner(settings, tokenizers, environments, compute.rollout_of)
         self.collector = Collector(settings, directory, runner, self.emit, identity)
         self.jobs = TaskJobs(self._job_failed)
         self._batches: dict[tuple[str, int], ReadyBatch] = {}
@@ -110,9 +113,10 @@ class RunDriver:
         return opening
 
     def _started(self, ready: Ready, resumed: bool) -> e.RunStarted:
+        settings = self.settings
         return e.RunStarted(
-            time_s=time.time(), run=self.directory.name, model=self.settings.model.path, dtype=self.settings.model.dtype,
-            device=ready.device, tasks=tuple(self.tasks), workers=self.compute.worker_names, batch_invariant=ready.batch_invariant,
+            time_s=time.time(), run=self.directory.name, model=describe_models(settings), dtype=describe_dtypes(settings),
+            task_models=task_models(settings), device=ready.device, tasks=tuple(self.tasks), workers=self.compute.worker_names, batch_invariant=ready.batch_invariant,
             plait_version=__version__, process_id=os.getpid(), resumed=resumed,
             total_steps={task.name: plan_of(task).total_steps for task in self.settings.tasks},
         )  # fmt: skip
@@ -251,8 +255,7 @@ class RunDriver:
     def on_worker_lost(self, worker: str, failure: WorkerFailure) -> None:
         self.emit(e.WorkerLost(time_s=time.time(), worker=worker, cause=str(failure)))
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        if TRAIN in roles:
-            for task in self.tasks:
-                if self.manager.state(task) not in ENDED:
-                    self.trainer.open(task)
+    def on_reopen(self, tasks: Sequence[str]) -> None:
+        for task in tasks:
+            if self.manager.state(task) not in ENDED:
+                self.trainer.open(task)

@@ -1,8 +1,8 @@
 """Updates on their way to the trainer and back, also when the training worker is lost in between.
 
 - An update is sent once the manager says so, and stays here until its step is known to be durable.
-- A replaced worker opens every task from its latest record: an update whose step is there was durable before the loss, any other
-  is sent again.
+- What a trainer had is opened again from the latest record, at another or at its replacement: an update whose step is there was
+  durable before the loss, any other is sent again.
 """
 
 import time
@@ -62,10 +62,6 @@ class TrainerLink:
             )
         return refs[version]
 
-    @property
-    def is_idle(self) -> bool:
-        return all(task.updating is None for task in self._tasks.values())
-
     def open(self, task: str) -> None:
         self._tasks[task].is_opening = True
         settings, folder = self._tasks[task].settings, str(self._directory.steps_folder(task))
@@ -74,7 +70,6 @@ class TrainerLink:
     def close(self, task: str) -> None:
         self._tasks[task].updating, self._tasks[task].is_opening = None, False
         self._compute.train(CloseTask(task))
-        self._compute.note_training(self.is_idle)
 
     def close_all(self) -> None:
         """The run is over: nothing of it stays with the trainer."""
@@ -85,7 +80,6 @@ class TrainerLink:
         """Train a step. `protected_steps`: records that must not be thinned."""
         batch.protected_steps = protected_steps
         self._tasks[batch.task].updating = batch
-        self._compute.note_training(is_idle=False)
         if not self._tasks[batch.task].is_opening:
             self._compute.train(batch.update())
 
@@ -118,7 +112,6 @@ class TrainerLink:
             return  # the task has ended meanwhile; its record stands
         task.refs[step] = self._own(message.task, message.ref)
         self._tell(message.event, batch)
-        self._compute.note_training(self.is_idle)
         self._on_committed(message.event)
 
     def _tell(self, event: StepCommitted, batch: ReadyBatch) -> None:
