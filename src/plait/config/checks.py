@@ -77,7 +77,7 @@ def _check_sizes(
 
 def _check_workers(workers: DeploymentWorkerSettings, own: str = "") -> Iterator[str]:
     for key in ("rollout_engines", "train_workers"):
-        if workers.layout == "shared" and (number := getattr(workers, key)) > 1:
+        if workers.layout != "split" and (number := getattr(workers, key)) > 1:
             yield f'{own}workers.{key} = {number} needs processes of their own: choose {own}workers.layout = "split"'
 
 

@@ -71,6 +71,7 @@ class GroupDispatcher:
         running = self.queue.running
         if running is not None and running.deployment == deployment and running.function == SAMPLE:
             self._end_call(running.call_id, None, now_s)
+        self.residents.forget(deployment)
         self._frames.append(Unhost(deployment))
         self._go_on(now_s)
 

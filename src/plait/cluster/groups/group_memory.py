@@ -25,7 +25,7 @@ EMBEDDING = "embed_tokens"
 class GroupMemory(StateManager):
     def __init__(self, settings: ConfigureGroup, device: torch.device) -> None:
         budgets = {Tier.DEVICE: settings.device_bytes, Tier.HOST: settings.host_bytes, Tier.DISK: settings.disk_bytes}
-        host_folder = Path(settings.host_folder) if settings.host_bytes else None
+        host_folder = Path(settings.host_folder) if settings.host_bytes != 0 else None
         super().__init__(budgets, device, host_folder, Path(settings.folder) if settings.disk_bytes else None)
         self.device_bytes = settings.device_bytes
         self._rooms: dict[str, list[Reservation]] = {}

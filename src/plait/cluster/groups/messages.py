@@ -20,8 +20,8 @@ class ConfigureGroup(msgspec.Struct, frozen=True, tag="configure_group", kw_only
     """As in `Configure`."""
     device_bytes: int
     """Most that all deployments on the device may take."""
-    host_bytes: int
-    """Of main memory, for state that is off the device."""
+    host_bytes: int | None
+    """Of main memory, for state that is off the device; None: as much as there is."""
     host_folder: str
     """In memory (tmpfs); processes of a machine that share it keep equal contents once."""
     folder: str

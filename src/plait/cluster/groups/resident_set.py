@@ -16,7 +16,6 @@ class ResidentSet:
     def __init__(self, device_bytes: int, times: SetupTimes) -> None:
         self.device_bytes, self._times = device_bytes, times
         self._sizes: dict[str, int] = {}
-        """Bytes that each deployment takes on the device."""
         self._resident: OrderedDict[str, None] = OrderedDict()
         """The least recently used first."""
         self._tiers: dict[str, str] = {}
@@ -50,6 +49,16 @@ class ResidentSet:
         for name in found - self._resident.keys():
             self._resident[name] = None
             self._resident.move_to_end(name, last=False)
+
+    def forget(self, deployment: str) -> None:
+        self._resident.pop(deployment, None)
+        self._sizes.pop(deployment, None)
+        self._tiers.pop(deployment, None)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes that each deployment takes on the device."""
+        return dict(self._sizes)
 
     def left_to(self, deployment: str, tier: str) -> None:
         """Where its state lies now."""
