@@ -5,42 +5,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from plait.residency.manager import StateManager
 from plait.residency.tier import Tier
 from plait.types.errors import CapacityError, StateError
+from tests.residency.audit import LARGE, LARGE_BYTES, audit, same, tensors
 
-LARGE = (96, 1024)
-LARGE_BYTES = 96 * 1024 * 4
 Make = Callable[..., StateManager]
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
+def make(folder: Path) -> Iterator[Make]:
     made: list[StateManager] = []
 
     def _make(device: int | None = None, host: int | None = None, disk: int | None = None) -> StateManager:
         budgets = {Tier.DEVICE: device, Tier.HOST: host, Tier.DISK: disk}
-        made.append(StateManager(budgets, "cpu", tmp_path / "host", tmp_path / f"disk{len(made)}"))
+        made.append(StateManager(budgets, "cpu", folder / "host", folder / "disk"))
         return made[-1]
 
     yield _make
     for manager in made:
         manager.close()
-
-
-def tensors(seed: int, num_large: int = 2) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    large = {f"large{number}": torch.randn(LARGE, generator=generator) for number in range(num_large)}
-    small = {"norm": torch.randn(7, generator=generator).bfloat16(), "step": torch.tensor(seed), "empty": torch.zeros(0, 3)}
-    return large | small
-
-
-def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
-    return found.keys() == expected.keys() and all(
-        torch.equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype for name in expected
-    )
 
 
 def test_a_group_is_the_same_bits_in_every_tier(make: Make) -> None:
@@ -55,7 +40,7 @@ def test_a_group_is_the_same_bits_in_every_tier(make: Make) -> None:
         manager.release("a")
 
 
-def test_groups_beyond_the_device_move_down_and_come_back(make: Make) -> None:
+def test_groups_beyond_the_device_move_down_and_come_back(make: Make, folder: Path) -> None:
     manager = make(device=5 * LARGE_BYTES, host=5 * LARGE_BYTES)
     for seed in range(6):
         manager.register(f"g{seed}", tensors(seed))
@@ -64,8 +49,7 @@ def test_groups_beyond_the_device_move_down_and_come_back(make: Make) -> None:
         assert same(manager.acquire(f"g{seed}"), tensors(seed))
         assert manager.tier(f"g{seed}") is Tier.DEVICE
         manager.release(f"g{seed}")
-        assert manager.used_bytes()[Tier.DEVICE] <= 5 * LARGE_BYTES
-        assert manager.used_bytes()[Tier.HOST] <= 5 * LARGE_BYTES
+        audit(manager, folder)
 
 
 def test_equal_contents_take_bytes_once(make: Make) -> None:
@@ -142,15 +126,15 @@ def test_setup_is_free_on_the_device_and_dearer_from_the_disk(make: Make) -> Non
     assert manager.setup_s("a") == 0
 
 
-def test_a_new_manager_finds_what_is_on_disk(tmp_path: Path) -> None:
+def test_a_new_manager_finds_what_is_on_disk(folder: Path) -> None:
     budgets = dict.fromkeys(Tier)
-    first = StateManager(budgets, "cpu", tmp_path / "host", tmp_path / "disk")
+    first = StateManager(budgets, "cpu", folder / "host", folder / "disk")
     first.register("a", tensors(1), version=7)
     first.register("b", tensors(2))
     first.offload("a", Tier.DISK)
     first.flush()
     first.close()
-    second = StateManager(budgets, "cpu", tmp_path / "host", tmp_path / "disk")
+    second = StateManager(budgets, "cpu", folder / "host", folder / "disk")
     assert second.names() == ["a"]
     assert second.group("a").version == 7
     assert same(second.acquire("a"), tensors(1))

@@ -4,8 +4,11 @@ The digest is XXH3 (128 bits, hex), more than ten times as fast as a copy. It is
 content by its digest compares the bytes too (`holds`); a copy that is read back is checked against it for damage.
 """
 
+import contextlib
+import logging
 import os
 from collections.abc import Iterable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ import xxhash
 from torch import Tensor
 
 from plait.types.errors import StateError
+
+log = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 20
 """Small enough to stay in the processor's cache between the digest and the copy."""
@@ -46,12 +51,16 @@ def write(path: Path, parts: Iterable[memoryview], with_digest: bool) -> str:
             for part in parts:
                 if with_digest:
                     hasher.update(part)
-                while part:
-                    part = part[file.write(part) :]
+                _write_all(file, part)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     return hasher.hexdigest() if with_digest else ""
+
+
+def _write_all(file: FileIO, part: memoryview) -> None:
+    while part:
+        part = part[file.write(part) :]
 
 
 def read(path: Path, buffer: Tensor, expected_digest: str = "") -> None:
@@ -59,13 +68,25 @@ def read(path: Path, buffer: Tensor, expected_digest: str = "") -> None:
     hasher = xxhash.xxh3_128()
     try:
         with open(path, "rb", buffering=0) as file:
-            _check_size(path, os.fstat(file.fileno()).st_size, buffer.numel())
+            check_size(path, os.fstat(file.fileno()).st_size, buffer.numel())
             for start in range(0, buffer.numel(), PIECE_BYTES):
                 _fill(file.fileno(), path, buffer[start : start + PIECE_BYTES], hasher if expected_digest else None)
     except OSError as error:
         raise StateError(f"cannot read {path}: {error.strerror or error}.", REMEDY) from error
     if expected_digest and hasher.hexdigest() != expected_digest:
         raise StateError(f"{path} is damaged: its digest is {hasher.hexdigest()}, not {expected_digest}.", REMEDY)
+
+
+def announce(path: Path) -> None:
+    """Let the system begin to read a file that is to be read soon. Whether it can be read is found out then."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
 
 
 def _fill(descriptor: int, path: Path, part: Tensor, hasher: "xxhash.xxh3_128 | None") -> None:
@@ -108,6 +129,16 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _check_size(path: Path, found: int, expected: int) -> None:
+def remove(path: Path) -> bool:
+    """Whether the file is gone. One that cannot be removed is logged: it takes room, and harms nobody."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("cannot remove %s: %s", path, error)
+        return False
+    return True
+
+
+def check_size(path: Path, found: int, expected: int) -> None:
     if found != expected:
         raise StateError(f"{path} is damaged: it has {found} bytes, not {expected}.", REMEDY)

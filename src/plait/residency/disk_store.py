@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -70,48 +71,59 @@ class DiskStore:
     def write(self, key: str, buffer: Tensor) -> str:
         """Store a content; its key, which is new for a private one. OSError if there is no room; then nothing is left.
 
-        It outlives a crash once a group that refers to it is published.
+        It outlives a crash once it is synced and a group that refers to it is published.
         """
         part = self._contents / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
         digest = content_file.write(part, content_file.pieces(buffer), is_private(key))
         try:
-            content_file.sync(part)
             return self._put(part, digest or key, buffer)
         finally:
             part.unlink(missing_ok=True)
 
     def _put(self, part: Path, key: str, buffer: Tensor) -> str:
-        while self.has(key):
-            if content_file.holds(self._contents / key, content_file.pieces(buffer)):
+        while True:
+            try:
+                os.link(part, self._contents / key)
                 return key
+            except FileExistsError:
+                if content_file.holds(self._contents / key, content_file.pieces(buffer)):
+                    return key
             key = other_key(key)
-        os.rename(part, self._contents / key)
-        return key
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Wait until contents that were written are on the disk, all together: each alone would wait for the disk by itself."""
+        for key in keys:
+            content_file.sync(self._contents / key)
+        sync_folder(self._contents)
 
     def read(self, key: str, buffer: Tensor) -> None:
         content_file.read(self._contents / key, buffer, key.partition("-")[0])
 
+    def announce(self, key: str) -> None:
+        """A content is to be read soon."""
+        content_file.announce(self._contents / key)
+
     def holds(self, key: str, buffer: Tensor) -> bool:
         return content_file.compare(self._contents / key, buffer)
 
-    def remove(self, key: str) -> None:
-        (self._contents / key).unlink(missing_ok=True)
+    def remove(self, key: str) -> bool:
+        """Whether it is gone; an error is logged."""
+        return content_file.remove(self._contents / key)
 
     # ---- groups
 
     def publish(self, group: TensorGroup) -> None:
         """All of its contents are here: from now on, after any crash, so is the group. `StateError` if it cannot be written."""
-        try:
-            sync_folder(self._contents)
-        except OSError as error:
-            raise StateError(f"cannot write {self._contents}: {error.strerror or error}.", content_file.REMEDY) from error
         encoded = msgspec.json.encode(group)
         replace_file(self._path(group.name), msgspec.json.encode(_Envelope(msgspec.Raw(encoded), digest_bytes(encoded))))
 
     def withdraw(self, name: str) -> None:
         """The group is no longer here after a crash; its contents can be removed then."""
-        self._path(name).unlink(missing_ok=True)
-        sync_folder(self._groups)
+        try:
+            self._path(name).unlink(missing_ok=True)
+            sync_folder(self._groups)
+        except OSError as error:
+            raise StateError(f"cannot remove {self._path(name)}: {error.strerror or error}.", "Mend the disk.") from error
 
     def _path(self, name: str) -> Path:
         return self._groups / f"{digest_bytes(name.encode())}.json"

@@ -6,26 +6,37 @@
 - Keys are digests, and equal digests may be of different bytes: whoever finds its key in the pool compares.
 """
 
+import contextlib
 import fcntl
+import logging
+import mmap
 import os
 import shutil
+import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from plait.residency import content_file
 from plait.residency.tensor_group import is_private
+from plait.types.errors import StateError
 
+log = logging.getLogger(__name__)
 _PART = ".part"
 
 
 class HostStore:
-    """Threads may write and read different contents at a time. `folder` is made if need be."""
+    """Threads may write and read different contents at a time. `folder` is made if need be.
 
-    def __init__(self, folder: Path) -> None:
+    `later`: does a call beside whoever waits.
+    """
+
+    def __init__(self, folder: Path, later: Callable[..., None] = lambda call, *arguments: call(*arguments)) -> None:
+        self._later = later
         self._pool, self._users, self._lock_file = folder / "pool", folder / "users", folder / "lock"
         for path in (self._pool, self._users):
             path.mkdir(parents=True, exist_ok=True)
@@ -35,6 +46,9 @@ class HostStore:
             self._own.mkdir()
             self._descriptor = os.open(self._own, os.O_RDONLY)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._maps: dict[str, mmap.mmap] = {}
+        """Mapped soon after they are written, so that a load is a copy between two places in memory and nothing else."""
+        self._mapping = threading.Lock()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -50,9 +64,22 @@ class HostStore:
         part = self._own / f"{uuid.uuid4().hex}{_PART}"
         digest = content_file.write(part, content_file.pieces(buffer), is_private(key))
         try:
-            return self._publish(part, digest or key, buffer)
+            key = self._publish(part, digest or key, buffer)
+            self._later(self._try_map, key)
+            return key
         finally:
             part.unlink(missing_ok=True)
+
+    def _try_map(self, key: str) -> None:
+        """So that who reads it need not. It may be gone, or empty; what else is wrong the reader will find."""
+        with contextlib.suppress(OSError, ValueError):
+            self._mapped(key)
+
+    def _mapped(self, key: str) -> mmap.mmap:
+        with self._mapping:
+            if key not in self._maps:
+                self._maps[key] = _map(self._own / key)
+            return self._maps[key]
 
     def _publish(self, part: Path, key: str, buffer: Tensor) -> str:
         while True:
@@ -80,26 +107,56 @@ class HostStore:
             os.rename(part, self._own / key)
             return True, False
 
+    def sync(self, keys: Iterable[str]) -> None:
+        """Nothing to wait for: memory outlives no crash."""
+
     def has(self, key: str) -> bool:
         return (self._own / key).exists()
 
+    def view(self, key: str, num_bytes: int) -> Tensor:
+        """A content's bytes where they are, to be read. `StateError` if the file is missing or of another size."""
+        path = self._own / key
+        try:
+            content_file.check_size(path, path.stat().st_size, num_bytes)
+            memory = self._mapped(key) if num_bytes else bytearray(1)
+        except OSError as error:
+            raise StateError(f"cannot read {path}: {error.strerror or error}.", content_file.REMEDY) from error
+        return torch.frombuffer(memory, dtype=torch.uint8)[:num_bytes]
+
     def read(self, key: str, buffer: Tensor) -> None:
-        content_file.read(self._own / key, buffer)
+        buffer.copy_(self.view(key, buffer.numel()))
 
     def holds(self, key: str, buffer: Tensor) -> bool:
         return content_file.compare(self._own / key, buffer)
 
-    def remove(self, key: str) -> None:
-        with self._locked():
-            (self._own / key).unlink(missing_ok=True)
-            _remove_unused([self._pool / key])
+    def remove(self, key: str) -> bool:
+        """Whether it is gone, unless others use it; an error is logged."""
+        try:
+            with self._mapping, self._locked():
+                self._maps.pop(key, None)
+                (self._own / key).unlink(missing_ok=True)
+                _remove_unused([self._pool / key])
+        except OSError as error:
+            log.warning("cannot remove %s: %s", self._own / key, error)
+            return False
+        return True
 
     def close(self) -> None:
         """Remove what only this process uses."""
+        self._maps.clear()
         with self._locked():
             shutil.rmtree(self._own)
             _remove_unused(self._pool.iterdir())
         os.close(self._descriptor)
+
+
+def _map(path: Path) -> mmap.mmap:
+    """The whole file, with all of its pages."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        return mmap.mmap(descriptor, 0, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+    finally:
+        os.close(descriptor)
 
 
 def other_key(key: str) -> str:

@@ -9,7 +9,6 @@
   and leaves all as it was.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,12 +19,13 @@ from torch import Tensor
 from plait.kv.background import Background
 from plait.residency import canonical, content_file
 from plait.residency.eviction import EvictionOrder, least_soon
+from plait.residency.group_changes import GroupChanges
 from plait.residency.host_store import other_key
 from plait.residency.ledger import ResidencyLedger
 from plait.residency.mover import Mover
 from plait.residency.setup import estimate_setup_s
 from plait.residency.stores import Stores
-from plait.residency.tensor_group import PRIVATE_PREFIX, TensorGroup, is_private, privatised
+from plait.residency.tensor_group import TensorGroup
 from plait.residency.tier import TIERS, Tier
 from plait.types.errors import CapacityError, StateError
 
@@ -43,11 +43,11 @@ class StateManager:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger, self._clock, self._order = ResidencyLedger(budgets), clock, order
-        self._stores = Stores(self._ledger, torch.device(device), host_folder, disk_folder, clock)
+        self._background = Background("plait-residency")
+        self._stores = Stores(self._ledger, torch.device(device), host_folder, disk_folder, self._background.submit, clock)
         self._changed = self._stores.changed
         self._mover = Mover(self._stores, order)
-        self._background = Background("plait-residency")
-        self._numbers = itertools.count()
+        self._changes = GroupChanges(self._stores, self._mover)
 
     # ---- groups
 
@@ -55,26 +55,20 @@ class StateManager:
         """Take a group into care: on the device if there is room, else below. The caller gives the tensors up."""
         if name in self:
             raise StateError(f"group {name!r} is there already.", "Update it, or drop it first.")
-        entries, buffers = canonical.flatten(tensors, self._stores.device.device, self._new_keys(tensors))
-        keys = {key: self._content_key(buffer) for key, buffer in buffers.items()}
-        sizes = {key: buffer.numel() for key, buffer in buffers.items()}
+        entries, flat = canonical.flatten(tensors, self._changes.new_keys(tensors))
+        keys = {key: self._content_key(buffer) for key, buffer in flat.items()}
+        sizes = {key: buffer.numel() for key, buffer in flat.items()}
         group = TensorGroup(name, tuple(entries), sizes, version).renamed(keys)
         with self._changed:
             self._stores.groups[name] = group
             self._ledger.put(name, group.contents)
             self._ledger.touch(name, self._clock())
-        try:
-            with self._mover.moving(name):
-                self._place(name, {keys[key]: buffer for key, buffer in buffers.items()})
-        except BaseException:
-            self._forget(name)
-            raise
-
-    def _new_keys(self, names: Mapping[str, object]) -> dict[str, str]:
-        return {name: self._new_key() for name in ("", *names)}
-
-    def _new_key(self) -> str:
-        return f"{PRIVATE_PREFIX}{next(self._numbers)}"
+        with self._mover.moving(name):
+            try:
+                self._place(name, {keys[key]: buffer for key, buffer in flat.items()})
+            except BaseException:
+                self._forget(name)
+                raise
 
     def _content_key(self, buffer: Tensor) -> str:
         """The digest; of other bytes with the same digest, if there are any, the next key."""
@@ -87,17 +81,18 @@ class StateManager:
         with self._changed:
             missing = self._ledger.missing(name, Tier.DEVICE)
             reservation = self._ledger.reserve(Tier.DEVICE, missing)
-            if reservation is not None:
-                self._mover.arrive(reservation, {key: buffers[key] for key in missing})
-                return
             nowhere = {key: num_bytes for key, num_bytes in missing.items() if self._ledger.place(key) is None}
-        self._mover.copy_below(name, nowhere, buffers)
+        if reservation is not None:
+            self._mover.arrive(reservation, {key: buffers[key] for key in missing})
+        else:
+            self._mover.copy_below(name, nowhere, buffers)
 
     def drop(self, name: str) -> None:
         """Forget a group, in all tiers. `StateError` if it is in use."""
-        with self._mover.moving(name), self._changed:
-            self._check_unused(name)
-        self._forget(name)
+        with self._mover.moving(name):
+            if self._mover.is_used(name):
+                raise StateError(f"group {name!r} is in use.", "Release it first.")
+            self._forget(name)
 
     def _forget(self, name: str) -> None:
         with self._changed:
@@ -106,51 +101,21 @@ class StateManager:
             del self._stores.groups[name]
             self._stores.discard(self._ledger.remove(name))
 
-    def _check_unused(self, name: str) -> None:
-        if self._ledger.pins(name) > 1:  # one is of whoever moves it
-            raise StateError(f"group {name!r} is in use.", "Release it first.")
-
     # ---- use
 
     def acquire(self, name: str, writable: bool = False) -> dict[str, Tensor]:
-        """The group's tensors on the device, where they stay until they are released as often. What is written into them counts."""
+        """The group's tensors on the device, where they stay until they are released as often.
+
+        What is written into tensors that were acquired `writable` is what the group consists of from then on.
+        """
         with self._mover.moving(name):
             self._mover.load(name)
             if writable:
-                self._make_private(name)
+                self._changes.make_private(name)
             with self._changed:
                 self._ledger.pin(name)
                 self._ledger.touch(name, self._clock())
-                return self._views(self._stores.groups[name])
-
-    def _views(self, group: TensorGroup) -> dict[str, Tensor]:
-        return {entry.name: canonical.view(entry, self._stores.device.get(entry.content)) for entry in group.tensors}
-
-    def _make_private(self, name: str) -> None:
-        """Contents of its own, under keys that are no digests. Copies only what other groups, or other tensors, use too."""
-        with self._changed:
-            group, origins = privatised(self._stores.groups[name], self._new_key)
-            owned = {old: key for key, old in reversed(origins.items()) if self._ledger.users(old) == {name}}
-            copied = {key: group.contents[key] for key, old in origins.items() if owned.get(old) != key}
-            buffers = {key: self._stores.device.get(old) for key, old in origins.items()}
-        reservation = self._mover.reserve(Tier.DEVICE, copied)
-        try:
-            buffers |= {key: buffers[key].clone() for key in copied}
-        except BaseException:
-            self._mover.roll_back(reservation)
-            raise
-        with self._changed:
-            self._mover.arrive(reservation, {key: buffers[key] for key in copied})
-            self._replace(group, buffers)
-
-    def _replace(self, group: TensorGroup, buffers: Mapping[str, Tensor]) -> None:
-        """A group consists of other contents from now on, all on the device; `buffers` are those that were not counted."""
-        with self._changed:
-            for key, buffer in buffers.items():
-                self._stores.device.put(key, buffer)
-            self._ledger.adopt(Tier.DEVICE, {key: buffer.numel() for key, buffer in buffers.items()})
-            self._stores.groups[group.name] = group
-            self._stores.discard(self._ledger.put(group.name, group.contents))
+                return self._changes.views(self._stores.groups[name])
 
     def release(self, name: str) -> None:
         with self._changed:
@@ -161,43 +126,12 @@ class StateManager:
             self._changed.notify_all()
 
     def update(self, name: str, tensors: Mapping[str, Tensor], version: int | None = None) -> None:
-        """These of the group's tensors are now other ones, or new. What was acquired `writable` may be given as it is."""
+        """These of the group's tensors are now other ones, or new. What was acquired `writable` may be given as it is.
+
+        `version`: one more than before unless it is given. Whoever has the group acquired goes on with what he has.
+        """
         with self._mover.moving(name):
-            with self._changed:
-                before = self._stores.groups[name]
-            if not tensors.keys() >= {entry.name for entry in before.tensors}:
-                self._mover.load(name)
-            with self._changed:
-                before = self._stores.groups[name]
-            group, buffers = self._updated(before, tensors)
-            number = before.version + 1 if version is None else version
-            group = TensorGroup(name, group.tensors, group.contents, number)
-            reservation = self._mover.reserve(Tier.DEVICE, {key: buffer.numel() for key, buffer in buffers.items()})
-            with self._changed:
-                self._mover.arrive(reservation, buffers)
-                self._replace(group, {})
-
-    def _updated(self, before: TensorGroup, tensors: Mapping[str, Tensor]) -> tuple[TensorGroup, dict[str, Tensor]]:
-        """The group with other tensors, and the buffers of the contents that are new."""
-        given = {name: tensor for name, tensor in tensors.items() if not self._is_in_place(before, name, tensor)}
-        kept = {entry.name: entry for entry in before.tensors if entry.name not in given}
-        if any(not canonical.is_large(tensor) for tensor in given.values()):
-            small = [entry for entry in kept.values() if not canonical.is_large_entry(entry)]
-            given |= {entry.name: canonical.view(entry, self._stores.device.get(entry.content)) for entry in small}
-            kept = {name: entry for name, entry in kept.items() if entry not in small}
-        entries, buffers = canonical.flatten(given, self._stores.device.device, self._new_keys(given))
-        contents = {entry.content: before.contents[entry.content] for entry in kept.values()}
-        contents |= {key: buffer.numel() for key, buffer in buffers.items()}
-        ordered = sorted([*kept.values(), *entries], key=lambda entry: entry.name)
-        return TensorGroup(before.name, tuple(ordered), contents), buffers
-
-    def _is_in_place(self, group: TensorGroup, name: str, tensor: Tensor) -> bool:
-        """Whether a tensor is what the group has, in a content of its own."""
-        entry = next((entry for entry in group.tensors if entry.name == name), None)
-        if entry is None or not is_private(entry.content) or not self._ledger.has(Tier.DEVICE, entry.content):
-            return False
-        current = canonical.view(entry, self._stores.device.get(entry.content))
-        return current.data_ptr() == tensor.data_ptr() and current.shape == tensor.shape and current.dtype == tensor.dtype
+            self._changes.update(name, tensors, version)
 
     # ---- ahead of use
 
@@ -214,18 +148,20 @@ class StateManager:
         with self._mover.moving(name):
             with self._changed:
                 spared = self._ledger.sooner(name)
+                self._ledger.touch(name, self._clock())
             try:
                 self._mover.load(name, spared)
             except CapacityError:
                 self._mover.lift(name)
 
     def offload(self, name: str, tier: Tier = Tier.HOST) -> None:
-        """Move a group down to a tier beside the caller. To the disk goes a copy that outlives a crash."""
+        """Move a group down to a tier beside the caller, unless it is in use then. What is on disk outlives a crash."""
         self._background.submit(self._offload, name, tier)
 
     def _offload(self, name: str, tier: Tier) -> None:
         with self._mover.moving(name):
-            self._mover.leave(name, tier)
+            if not self._mover.is_used(name):
+                self._mover.leave(name, tier)
 
     def flush(self) -> None:
         """Wait for what was prefetched and offloaded."""
@@ -260,10 +196,10 @@ class StateManager:
         with self._changed:
             return {tier: self._ledger.used_bytes(tier) for tier in TIERS}
 
-    def setup_s(self, name: str) -> float:
-        """How long `acquire` would take: 0 on the device, else what has to leave and what has to come, as measured so far."""
+    def setup_s(self, *names: str) -> float:
+        """How long acquiring these would take: 0 on the device, else what has to leave and what has to come, as measured so far."""
         with self._changed:
-            return estimate_setup_s(self._ledger, self._stores.rates, self._order, name, self._clock())
+            return estimate_setup_s(self._ledger, self._stores.rates, self._order, names, self._clock())
 
     def close(self) -> None:
         """End what runs beside; what only this process has in the host's memory is gone then, what is on disk stays."""

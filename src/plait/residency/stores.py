@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from plait.residency.device_store import DeviceStore
+from plait.residency.device_store import DeviceStore, allocate
 from plait.residency.disk_store import DiskStore
+from plait.residency.holdings import Place
 from plait.residency.host_store import HostStore
-from plait.residency.ledger import Place, ResidencyLedger
+from plait.residency.ledger import ResidencyLedger
 from plait.residency.rates import TransferRates
 from plait.residency.tensor_group import TensorGroup
 from plait.residency.tier import Tier
@@ -19,7 +20,7 @@ from plait.types.errors import StateError
 
 
 class Stores:
-    """`StateError` if a folder cannot be used. No folder, no such tier."""
+    """`StateError` if a folder cannot be used. No folder, no such tier. `later` does a call on a thread beside."""
 
     def __init__(
         self,
@@ -27,14 +28,17 @@ class Stores:
         device: torch.device,
         host_folder: Path | None,
         disk_folder: Path | None,
+        later: Callable[..., None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ledger, self.clock, self.rates = ledger, clock, TransferRates()
         self.changed = threading.Condition(threading.RLock())
         self.groups: dict[str, TensorGroup] = {}
         self.device = DeviceStore(device)
-        self.host = HostStore(host_folder) if host_folder is not None else None
+        self.host = HostStore(host_folder, later) if host_folder is not None else None
         self.disk = DiskStore(disk_folder) if disk_folder is not None else None
+        self._left: list[Place] = []
+        """What nobody uses and could not be removed."""
         self._adopt_disk()
 
     def _adopt_disk(self) -> None:
@@ -52,38 +56,44 @@ class Stores:
 
     # ---- one content at a time, without the lock
 
-    def buffer(self, key: str) -> tuple[Tier, Tensor]:
-        """A content's bytes, and whence: the device's own buffer, or read into the host's memory."""
+    def buffer(self, key: str) -> Tensor:
+        """A content's bytes: where they are on the device or in the host's memory, or read from the disk."""
         with self.changed:
-            tier, size = self.ledger.place(key), self.ledger.num_bytes(key)
+            tier, num_bytes = self.ledger.place(key), self.ledger.num_bytes(key)
             if tier is Tier.DEVICE:
-                return tier, self.device.get(key)
+                return self.device.get(key)
         if tier is None:
-            raise StateError(f"content {key} is nowhere.", "Load the group again from where it came from.")
-        buffer = torch.empty(size, dtype=torch.uint8)
+            raise _nowhere(key)
+        if tier is Tier.HOST and self.host is not None:
+            return self.host.view(key, num_bytes)
+        buffer = allocate(num_bytes, "cpu")
         self.file_store(tier).read(key, buffer)
-        return tier, buffer
+        return buffer
 
-    def load(self, key: str, num_bytes: int) -> Tensor:
-        """A copy of a content for the device, from the fastest tier below that has it whole."""
+    def load(self, key: str, num_bytes: int) -> tuple[Tier, Tensor]:
+        """A copy of a content for the device, from the fastest tier that has it whole. A damaged copy is given up for another."""
         buffer = self.device.allocate(num_bytes)
-        errors: list[StateError] = []
+        error = _nowhere(key)
+        damaged: list[Place] = []
         for tier in (Tier.HOST, Tier.DISK):
             with self.changed:
                 is_here = self.ledger.has(tier, key)
             if is_here:
                 try:
-                    start_s = time.perf_counter()
                     self.file_store(tier).read(key, buffer)
-                    self.observe((tier, Tier.DEVICE), num_bytes, start_s)
-                    return buffer
-                except StateError as error:
-                    errors.append(error)
-        raise errors[0] if errors else StateError(f"content {key} is nowhere.", "Load the group again from where it came from.")
+                    self.discard(damaged, is_lost=True)
+                    return tier, buffer
+                except StateError as found:
+                    error = found
+                    damaged.append((tier, key))
+        raise error
 
-    def observe(self, route: tuple[Tier, Tier], num_bytes: int, start_s: float) -> None:
+    def announce(self, key: str) -> None:
+        """A content is to be loaded soon: begin if that takes the disk."""
         with self.changed:
-            self.rates.observe(route, num_bytes, time.perf_counter() - start_s)
+            is_on_disk = self.ledger.place(key) is Tier.DISK
+        if is_on_disk and self.disk is not None:
+            self.disk.announce(key)
 
     def agrees(self, key: str, buffer: Tensor) -> bool:
         """Whether a content of this key, if there is one, has these bytes."""
@@ -95,14 +105,19 @@ class Stores:
                 return self.device.holds(key, buffer)
         return self.file_store(tier).holds(key, buffer)
 
-    # ---- under the lock
+    # ---- of several
 
     def discard(self, places: Iterable[Place], is_lost: bool = False) -> None:
-        """Contents leave their tiers."""
+        """Contents leave their tiers. What cannot be removed stays counted, and is tried again next time if nobody uses it."""
         with self.changed:
-            for tier, key in places:
-                self.ledger.discard(tier, key, is_lost)
-                (self.device if tier is Tier.DEVICE else self.file_store(tier)).remove(key)
+            left = [(tier, key) for tier, key in self._left if self.ledger.is_garbage(tier, key)]
+            self._left.clear()
+            for tier, key in dict.fromkeys([*left, *places]):
+                store = self.device if tier is Tier.DEVICE else self.file_store(tier)
+                if store.remove(key) or is_lost:
+                    self.ledger.discard(tier, key, is_lost)
+                elif self.ledger.is_garbage(tier, key):
+                    self._left.append((tier, key))
             self.changed.notify_all()
 
     def rename(self, name: str, keys: dict[str, str]) -> None:
@@ -119,3 +134,7 @@ class Stores:
             self.host.close()
         if self.disk is not None:
             self.disk.close()
+
+
+def _nowhere(key: str) -> StateError:
+    return StateError(f"content {key} is nowhere.", "Load the group again from where it came from.")
