@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from plait.cluster.groups.device_state import DeviceState
-from plait.cluster.groups.group_memory import GroupMemory
+from plait.cluster.groups.group_memory import BASE, GroupMemory
 from plait.cluster.groups.messages import (
     CallOver,
     FromDeployment,
@@ -107,7 +107,7 @@ class GroupHost:
             return config, loaded
 
         worker = Worker(said.append, frame.settings, load)
-        base = f"base {worker.base_digest} {frame.settings.dtype}"
+        base = f"{BASE}{worker.base_digest} {frame.settings.dtype}"
         self.memory.hold_base(base, weights)
         weights.clear()
         state = DeviceState(frame.deployment, worker, base, self.memory)

@@ -2,10 +2,11 @@
 
 - Base weights are kept once for all deployments of a base, in parts of a layer each, so that laying them out anew never needs all
   of them on the device twice.
-- State that is put away leaves the device beside whoever goes on; caches that find no room anywhere are lost.
+- State that is put away leaves the device when room is needed there; caches that find no room anywhere are lost.
 - What is on the device, room that is promised included, never exceeds the group's budget.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import torch
 from torch import Tensor
 
 from plait.cluster.groups.messages import ConfigureGroup
-from plait.residency.ledger import Reservation
 from plait.residency.manager import StateManager
 from plait.residency.tier import Tier
 from plait.types.errors import CapacityError
 
+BASE = "base "
+"""With its digest, the name of a base."""
 EMBEDDING = "embed_tokens"
 """Decoders compute with the very tensor: it stays while they are on the device."""
 
@@ -28,31 +30,52 @@ class GroupMemory(StateManager):
         host_folder = Path(settings.host_folder) if settings.host_bytes != 0 else None
         super().__init__(budgets, device, host_folder, Path(settings.folder) if settings.disk_bytes else None)
         self.device_bytes = settings.device_bytes
-        self._rooms: dict[str, list[Reservation]] = {}
+        self._numbers = itertools.count()
+        self._rooms: dict[str, dict[str, int]] = {}
+        """Bytes of each room, by owner."""
         self._caches: list[str] = []
         """Groups that may be lost, the first put away first."""
+        for name in self.names():  # Of a process before this one.
+            if not name.startswith(BASE):
+                self.drop(name)
 
     # ---- room
 
     def take_room(self, owner: str, num_bytes: int) -> None:
         """So many bytes of the device are the owner's, in place of those it had. CapacityError: it keeps what it had."""
-        rooms = self._rooms.setdefault(owner, [])
-        missing_bytes = num_bytes - sum(sum(room.contents.values()) for room in rooms)
+        rooms = self._rooms.setdefault(owner, {})
+        missing_bytes = num_bytes - sum(rooms.values())
         if missing_bytes < 0:
-            while rooms:
-                self._mover.roll_back(rooms.pop())
+            for room in list(rooms):
+                self._give_back(room)
+            rooms.clear()
             missing_bytes = num_bytes
         if missing_bytes:
-            rooms.append(self._reserve(missing_bytes))
+            rooms[self._reserve(owner, missing_bytes)] = missing_bytes
 
-    def _reserve(self, num_bytes: int) -> Reservation:
+    def _reserve(self, owner: str, num_bytes: int) -> str:
+        """A group without tensors that is in use."""
+        room = f"{owner}/room {next(self._numbers)}"
         while True:
             try:
-                return self._mover.reserve(Tier.DEVICE, {"room": num_bytes})
+                reservation = self._mover.reserve(Tier.DEVICE, {room: num_bytes}, room)
+                break
             except CapacityError:
                 if not self._caches:
                     raise
                 self.lose_cache(self._caches[0])
+        with self._changed:
+            self._ledger.put(room, {room: num_bytes})
+            self._ledger.pin(room)
+            self._ledger.commit(reservation)
+        return room
+
+    def _give_back(self, room: str) -> None:
+        with self._changed:
+            self._ledger.unpin(room)
+            for tier, key in self._ledger.remove(room):
+                self._ledger.discard(tier, key)
+            self._changed.notify_all()
 
     def lift(self, name: str) -> None:
         """Bring what is on disk into the host's memory, beside the caller."""
@@ -66,7 +89,7 @@ class GroupMemory(StateManager):
     # ---- state of deployments
 
     def put_away(self, name: str, tensors: Mapping[str, Tensor], is_cache: bool = False) -> None:
-        """Off the device, beside the caller. Without tensors the group is gone."""
+        """It leaves the device as soon as room is needed there. Without tensors the group is gone."""
         if name in self and self._ledger.pins(name):
             self.release(name)
         if not tensors:
@@ -75,7 +98,6 @@ class GroupMemory(StateManager):
         if is_cache:
             self._caches.append(name)
         self._store(name, tensors)
-        self.offload(name)
 
     def _store(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         if name in self and {entry.name for entry in self.group(name).tensors} == tensors.keys():
