@@ -98,11 +98,12 @@ class BlockStorage:
         kept, self.data = self.data[list(indices)], self.data.to("meta")
         return kept
 
-    def take_back(self, indices: Sequence[int], kept: Tensor | None, device: torch.device) -> None:
-        """Without `kept` all blocks are empty."""
+    def take_back(self, device: torch.device) -> None:
+        """All blocks are empty."""
         self.data = torch.zeros_like(self.data, device=device)
-        if kept is not None:
-            self.data[list(indices)] = kept
+
+    def fill(self, indices: Sequence[int], kept: Tensor) -> None:
+        self.data[list(indices)] = kept
 
     def load(self, pieces: Sequence[Piece], slot: Tensor) -> None:
         """Copy pieces to their positions in a slot."""

@@ -6,13 +6,11 @@
 - Adapters are read again from their files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from torch import Tensor
 
 from plait.engine.engine import Engine
-
-BLOCKS = "blocks"
 
 
 class EngineMemory:
@@ -26,8 +24,8 @@ class EngineMemory:
         engine = self._engine
         return engine.slots.num_bytes + engine.kv.storage.num_bytes + engine.adapters.num_bytes
 
-    def give_up(self) -> dict[str, Tensor]:
-        """Hand over what is stored (nothing, if nothing is), and free everything."""
+    def give_up(self) -> Tensor | None:
+        """Hand over what is stored, [blocks, ...]; None, if nothing is. Frees everything."""
         engine = self._engine
         assert not engine.rows, "rows are being computed"
         engine.slots.give_up()
@@ -36,13 +34,16 @@ class EngineMemory:
         engine.drawing.forget()
         self._indices = engine.pool.indices
         blocks = engine.kv.storage.give_up(self._indices)
-        return {BLOCKS: blocks} if self._indices else {}
+        return blocks if self._indices else None
 
-    def take_back(self, tensors: Mapping[str, Tensor]) -> None:
-        """With what was handed over, or nothing if that is lost."""
-        engine, blocks = self._engine, tensors.get(BLOCKS)
-        device = engine.decoder.device
+    def take_back(self, pieces: Iterable[Tensor]) -> None:
+        """With what was handed over, in its order, in pieces of any size. If some of it is missing, all is lost."""
+        engine, device = self._engine, self._engine.decoder.device
         engine.slots.take_back(device)
-        engine.kv.storage.take_back(self._indices, blocks, device)
-        if blocks is None:
+        engine.kv.storage.take_back(device)
+        num_filled = 0
+        for piece in pieces:
+            engine.kv.storage.fill(self._indices[num_filled : num_filled + len(piece)], piece)
+            num_filled += len(piece)
+        if num_filled < len(self._indices):
             engine.pool.clear()

@@ -16,6 +16,7 @@ from plait.cluster.groups.group_memory import EMBEDDING, BaseWeights, GroupMemor
 from plait.cluster.worker import Worker
 from plait.engine.engine_memory import EngineMemory
 from plait.residency.tier import TIERS
+from plait.types.errors import CapacityError
 
 GRADIENTS = "gradients/"
 
@@ -66,13 +67,25 @@ class DeviceState:
 
     @property
     def _room_bytes(self) -> int:
-        """What the memory does not count by itself."""
+        """What the memory does not count by itself, such as parts of the base while they are laid out."""
         kept_bytes = sum(self._memory.group(name).num_bytes for name in self._kept_groups())
-        return max(0, self.num_bytes - self._embedding_bytes - kept_bytes)
+        return max(0, self.num_bytes - self._staging_bytes - self._embedding_bytes - kept_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of those, what it has for good as long as it is there."""
+        return self.num_bytes - self._staging_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of those, what others of its base have too."""
+        return self._embedding_bytes
 
     def fit(self, more_bytes: int = 0) -> None:
         """Take as much room as it needs now, and so much more; CapacityError if there is not enough."""
         self._forget_closed()
+        if self.num_bytes + more_bytes > self._memory.device_bytes:
+            raise CapacityError(f"{self.num_bytes + more_bytes} bytes do not fit.", "Raise workers.device_bytes.")
         self._memory.take_room(self.deployment, self._room_bytes + more_bytes)
 
     # ---- off the device and back
@@ -81,7 +94,7 @@ class DeviceState:
         """Nothing of the deployment may be running."""
         self._forget_closed()
         given = {name: trainer.give_up() for name, trainer in self._trainers().items()}
-        cache = self._engine.give_up() if self._engine is not None else {}
+        cache = self._engine.give_up() if self._engine is not None else None
         for decoder in self.worker.decoders:
             decoder.give_up()
         self._memory.release(part_of(self._base, EMBEDDING))
@@ -89,8 +102,8 @@ class DeviceState:
         self.is_resident = False
         for name, tensors in given.items():
             self._put_away(name, tensors)
-        if self._engine is not None:
-            self._memory.put_away(self._cache_name, cache, is_cache=True)
+        if cache is not None:
+            self._memory.put_cache_away(self.deployment, cache, self._staging_bytes)
 
     def _put_away(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         gradients = {key: tensor for key, tensor in tensors.items() if key.startswith(GRADIENTS)}
@@ -110,13 +123,14 @@ class DeviceState:
         for name, trainer in self._trainers().items():
             trainer.take_back({k: t for group in self._groups_of(name) for k, t in self._memory.acquire(group, True).items()})
         if self._engine is not None:
-            self._engine.take_back(self._memory.take_cache(self._cache_name))
+            self._engine.take_back(self._memory.take_cache(self.deployment))
         self.is_resident = True
 
     def close(self) -> None:
         """The deployment is gone."""
-        for name in [*self._kept_groups(), self._cache_name]:
+        for name in self._kept_groups():
             self._memory.lose(name)
+        self._memory.lose_cache(self.deployment)
         if self.is_resident:
             self._memory.release(part_of(self._base, EMBEDDING))
         self._memory.take_room(self.deployment, 0)
@@ -132,10 +146,6 @@ class DeviceState:
     def groups(self) -> list[str]:
         """Of the memory, that are needed on the device; caches left out."""
         return [*self._memory.base_parts(self._base), *self._kept_groups()]
-
-    @property
-    def _cache_name(self) -> str:
-        return f"{self.deployment}/cache"
 
     def _trainers(self) -> dict[str, Parkable]:
         worker = self.worker

@@ -184,11 +184,12 @@ class GroupHost:
                     return False
 
     def _make_room(self, needing: DeviceState) -> bool:
-        """Somebody leaves the device; False if nobody else is there."""
+        """Somebody leaves the device, or a cache is lost that finds no room elsewhere; False if there is neither."""
         other = next((state for state in self._resident_states() if state is not needing), None)
-        if other is not None:
-            other.park()
-        return other is not None
+        if other is None:
+            return self.memory.lose_oldest_cache()
+        other.park()
+        return True
 
     def _resident_states(self) -> list[DeviceState]:
         return [state for state in self.states.values() if state.is_resident]

@@ -7,8 +7,9 @@
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,8 @@ BASE = "base "
 EMBEDDING = "embed_tokens"
 """Decoders compute with the very tensor: it stays while they are on the device."""
 
+Result = TypeVar("Result")
+
 
 class GroupMemory(StateManager):
     def __init__(self, settings: ConfigureGroup, device: torch.device) -> None:
@@ -33,8 +36,8 @@ class GroupMemory(StateManager):
         self._numbers = itertools.count()
         self._rooms: dict[str, dict[str, int]] = {}
         """Bytes of each room, by owner."""
-        self._caches: list[str] = []
-        """Groups that may be lost, the first put away first."""
+        self._caches: dict[str, list[str]] = {}
+        """Groups that may be lost, by owner, whose cache was put away first is the first."""
         for name in self.names():  # Of a process before this one.
             if not name.startswith(BASE):
                 self.drop(name)
@@ -56,14 +59,7 @@ class GroupMemory(StateManager):
     def _reserve(self, owner: str, num_bytes: int) -> str:
         """A group without tensors that is in use."""
         room = f"{owner}/room {next(self._numbers)}"
-        while True:
-            try:
-                reservation = self._mover.reserve(Tier.DEVICE, {room: num_bytes}, room)
-                break
-            except CapacityError:
-                if not self._caches:
-                    raise
-                self.lose_cache(self._caches[0])
+        reservation = self._mover.reserve(Tier.DEVICE, {room: num_bytes}, room)
         with self._changed:
             self._ledger.put(room, {room: num_bytes})
             self._ledger.pin(room)
@@ -86,18 +82,28 @@ class GroupMemory(StateManager):
         with self._mover.moving(name):
             self._mover.lift(name)
 
+    def _without_caches(self, action: Callable[[], Result]) -> Result:
+        """What finds no room as long as there are caches is done when they are lost."""
+        while True:
+            try:
+                return action()
+            except CapacityError:
+                if not self.lose_oldest_cache():
+                    raise
+
     # ---- state of deployments
 
-    def put_away(self, name: str, tensors: Mapping[str, Tensor], is_cache: bool = False) -> None:
+    def acquire(self, name: str, writable: bool = False) -> dict[str, Tensor]:
+        return self._without_caches(lambda: StateManager.acquire(self, name, writable))
+
+    def put_away(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         """It leaves the device as soon as room is needed there. Without tensors the group is gone."""
         if name in self and self._ledger.pins(name):
             self.release(name)
         if not tensors:
             self.lose(name)
             return
-        if is_cache:
-            self._caches.append(name)
-        self._store(name, tensors)
+        self._without_caches(lambda: self._store(name, tensors))
 
     def _store(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         if name in self and {entry.name for entry in self.group(name).tensors} == tensors.keys():
@@ -113,17 +119,38 @@ class GroupMemory(StateManager):
                 self.release(name)
             self.drop(name)
 
-    def lose_cache(self, name: str) -> None:
-        self._caches.remove(name)
-        self.lose(name)
+    # ---- caches, which may be lost
 
-    def take_cache(self, name: str) -> dict[str, Tensor]:
-        """Copies of what was put away as a cache, which is not kept any more; nothing if it was lost."""
-        if name not in self._caches:
-            return {}
-        tensors = {key: tensor.clone() for key, tensor in self.acquire(name).items()}
-        self.lose_cache(name)
-        return tensors
+    def put_cache_away(self, owner: str, cache: Tensor, piece_bytes: int) -> None:
+        """In pieces along the first dimension, so that taking it back needs no more than one of them on the device besides."""
+        rows = max(1, piece_bytes * len(cache) // cache.nbytes)
+        names = self._caches[owner] = []
+        try:
+            for number, piece in enumerate(cache.split(rows)):
+                self.register(f"{owner}/cache {number}", {"cache": piece})
+                names.append(f"{owner}/cache {number}")
+        except CapacityError:
+            self.lose_cache(owner)
+
+    def take_cache(self, owner: str) -> Iterator[Tensor]:
+        """Its pieces, each to be copied before the next; all of it, or what there is until some of it is lost."""
+        for name in list(self._caches.get(owner, ())):
+            if name not in self:
+                break
+            yield self.acquire(name)["cache"]
+            self.lose(name)
+        self.lose_cache(owner)
+
+    def lose_oldest_cache(self) -> bool:
+        """False if there is none."""
+        owner = next(iter(self._caches), None)
+        if owner is not None:
+            self.lose_cache(owner)
+        return owner is not None
+
+    def lose_cache(self, owner: str) -> None:
+        for name in self._caches.pop(owner, ()):
+            self.lose(name)
 
     # ---- base weights
 
