@@ -46,6 +46,7 @@ def check_deployments(settings: Deployable, further: Sequence[FurtherModelSettin
     """Of each base model: memory that could not hold even one sequence, and workers that there cannot be."""
     yield from _check_sizes(settings.model, settings.engine, settings.training)
     yield from _check_workers(settings.workers)
+    yield from _check_multiplexing(settings.workers, further)
     yield from _check_engine(settings.engine)
     for index, model in enumerate(further):
         own = f'models[{index}] (name "{model.name}").'
@@ -79,6 +80,17 @@ def _check_workers(workers: DeploymentWorkerSettings, own: str = "") -> Iterator
     for key in ("rollout_engines", "train_workers"):
         if workers.layout != "split" and (number := getattr(workers, key)) > 1:
             yield f'{own}workers.{key} = {number} needs processes of their own: choose {own}workers.layout = "split"'
+
+
+def _check_multiplexing(workers: WorkerSettings, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
+    is_multiplexed = workers.layout == "multiplexed"
+    if is_multiplexed and workers.device_bytes is None:
+        yield 'workers.layout = "multiplexed" shares out what the device has: set workers.device_bytes'
+    if not is_multiplexed and workers.device_bytes is not None:
+        yield f'workers.device_bytes has no effect with workers.layout = "{workers.layout}": remove it, or choose "multiplexed"'
+    for index, model in enumerate(further):
+        if model.workers is not None and (model.workers.layout == "multiplexed" or is_multiplexed):
+            yield f'models[{index}] (name "{model.name}").workers has no effect where workers are multiplexed: remove it'
 
 
 def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:

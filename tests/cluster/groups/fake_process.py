@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from plait.cluster.groups.dispatcher import GroupDispatcher
 from plait.cluster.groups.messages import CallOver, Host, Pass, Prefetch, RunCall, Switch, Switched, ToGroup, Unhost
-from plait.cluster.messages import CancelRequests, ChunksDone, Configure, FromWorker, SubmitChunks
+from plait.cluster.messages import CancelRequests, ChunksDone, Configure, EndStretches, FromWorker, SubmitChunks
 from plait.cluster.model_messages import PromptScored, ScorePrompt
 from plait.scheduling.orders import Order
 from plait.types.chunks import Chunk, ChunkResult
@@ -15,7 +15,8 @@ from plait.types.sampling import SamplingParams, StopReason
 POLICY = PolicyVersion("local", "base", 0)
 SETTINGS = Configure(
     name="worker", roles=("rollout", "train"), model_path="", dtype="float32", device="cpu", threads=1, max_context_tokens=64,
-    max_rows=4, slot_tokens=128, pool_tokens=128, batch_invariant="off", micro_batch_tokens=128, checkpoint_layers=False, num_tasks=1,
+    max_rows=4, slot_tokens=128, pool_tokens=128, batch_invariant="off", micro_batch_tokens=128, checkpoint_layers=False,
+    num_tasks=1,
 )  # fmt: skip
 
 
@@ -38,7 +39,7 @@ class FakeProcess:
         self.calls: list[RunCall] = []
         self.switches: list[Switch] = []
         self.prefetched: list[str] = []
-        self.took_chunks: list[tuple[str, float]] = []
+        self.ended_stretches: list[str] = []
         for name in sizes:
             self.dispatcher.host(name, SETTINGS, self.now_s)
             self.exchange()
@@ -60,7 +61,8 @@ class FakeProcess:
     def _take(self, frame: ToGroup) -> None:
         match frame:
             case Host():
-                assert self.running is None and not self.chunks
+                assert self.running is None
+                assert not self.chunks
                 self.running = frame
                 self.resident = [frame.deployment]
             case Switch(park, activate):
@@ -80,7 +82,8 @@ class FakeProcess:
 
     def _switch(self, park: Sequence[str], activate: str) -> None:
         assert self.running is None and not self.chunks, "nobody leaves in the midst"
-        assert set(park) <= set(self.resident) and activate not in self.resident
+        assert set(park) <= set(self.resident)
+        assert activate not in self.resident
         self.resident = [name for name in self.resident if name not in park] + [activate]
         assert sum(self.sizes[name] for name in self.resident) <= max(self.device_bytes, self.sizes[activate])
         self.dispatcher.switched(Switched(activate, "host", 0.5, dict.fromkeys(park, 0.25), self.sizes, tuple(self.resident)))
@@ -88,13 +91,16 @@ class FakeProcess:
     def _pass(self, deployment: str, message: object) -> None:
         match message:
             case SubmitChunks(chunks):
-                assert self.running is None and deployment in self.resident
+                assert self.running is None
+                assert deployment in self.resident
                 assert set(self.chunks.values()) <= {deployment}, "one deployment samples at a time"
                 self.chunks |= {one.request_id: deployment for one in chunks}
-                self.took_chunks.append((deployment, self.now_s))
             case ScorePrompt(request_id):
-                assert self.running is None and deployment in self.resident
+                assert self.running is None
+                assert deployment in self.resident
                 self.chunks[request_id] = deployment
+            case EndStretches():
+                self.ended_stretches.append(deployment)
             case CancelRequests(request_ids):
                 for request_id in request_ids:
                     assert self.chunks.get(request_id) == deployment

@@ -1,12 +1,10 @@
 """Jobs on base models of their own, alone or together on one worker group."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from plait.client.environments import start_environments
-from plait.cluster.groups.factory import grouped
 from plait.cluster.groups.messages import ConfigureGroup
 from plait.cluster.groups.router import Router
 from plait.cluster.groups.worker_groups import WorkerGroups
@@ -46,7 +44,10 @@ def make_group(folder: Path, device_bytes: int, order: str = "hrrs", host_bytes:
 
 
 async def run_job(
-    settings: RunSettings, directory: RunDirectory, make_workers: MakeWorkers = Workers, on_start: Callable[[RunDriver], None] | None = None
+    settings: RunSettings,
+    directory: RunDirectory,
+    make_workers: MakeWorkers = Workers,
+    on_start: Callable[[RunDriver], None] | None = None,
 ) -> Digests:
     path = Path(settings.model.path)
     tokenizers = {"task": Tokenizer.load(path)}

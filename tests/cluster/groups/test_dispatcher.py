@@ -80,10 +80,26 @@ def test_a_turn_of_sampling_ends_at_the_boundaries_of_chunks_when_another_waits(
     process.end_chunk("r1", chunk("r3"))
     assert (list(process.chunks), process.running) == (["r2"], None)
     process.end_chunk("r2", chunk("r4"))
-    assert isinstance(process.running, RunCall) and process.running.deployment == "b"
+    assert isinstance(process.running, RunCall)
+    assert process.running.deployment == "b"
     process.now_s = 3.0
     process.end_call()
     assert sorted(process.chunks) == ["r3", "r4"], "and goes on after it"
+
+
+def test_chunks_that_go_on_past_their_budgets_end_as_soon_as_somebody_waits() -> None:
+    process = group()
+    process.send("a", SubmitChunks((chunk("r1"),)))
+    assert process.ended_stretches == []
+    process.send("b", backward("m", 1))
+    process.send("b", backward("m", 2))
+    assert process.ended_stretches == ["a"]
+    process.end_chunk("r1")
+    process.send("a", SubmitChunks((chunk("r2"),)))
+    process.end_call()
+    process.end_call()
+    assert list(process.chunks) == ["r2"]
+    assert process.ended_stretches == ["a"]
 
 
 def test_a_cancelled_request_is_answered_once_wherever_it_is() -> None:
@@ -160,7 +176,9 @@ def process_call(process: FakeProcess):  # type: ignore[no-untyped-def]
 
 
 ACTIONS = st.lists(
-    st.tuples(st.sampled_from(["chunks", "prompt", "call", "end", "end", "end", "cancel"]), st.sampled_from("ab"), st.integers(0, 3)),
+    st.tuples(
+        st.sampled_from(["chunks", "prompt", "call", "end", "end", "end", "cancel"]), st.sampled_from("ab"), st.integers(0, 3)
+    ),
     max_size=60,
 )
 
@@ -199,7 +217,8 @@ def test_everything_is_answered_once_in_every_order(actions: list[tuple[str, str
         assert isinstance(message, ForwardBackward)
         ran.setdefault((call.deployment, message.model_id), []).append(message.seq_id)
     assert ran == {key: list(range(1, count + 1)) for key, count in calls.items()}
-    assert len(process.dispatcher.queue) == 0 and process.dispatcher.queue.running is None
+    assert len(process.dispatcher.queue) == 0
+    assert process.dispatcher.queue.running is None
 
 
 def end_something(process: FakeProcess, choice: int) -> None:

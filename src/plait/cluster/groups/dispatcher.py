@@ -14,7 +14,7 @@ from plait.cluster.groups.function_calls import HOST, SAMPLE, CallKind, call_kin
 from plait.cluster.groups.messages import CallOver, Host, Pass, Prefetch, RunCall, Switch, Switched, ToGroup, Unhost
 from plait.cluster.groups.resident_set import ResidentSet
 from plait.cluster.groups.sample_turn import SampleWork
-from plait.cluster.messages import CancelRequests, Configure, FromWorker, SetThreads, SubmitChunks, ToWorker
+from plait.cluster.messages import CancelRequests, Configure, EndStretches, FromWorker, SetThreads, SubmitChunks, ToWorker
 from plait.cluster.model_messages import ScorePrompt
 from plait.observe.group_counters import GroupCounters
 from plait.scheduling.function_call import FunctionCall
@@ -46,6 +46,8 @@ class GroupDispatcher:
         """Call that stands for what each deployment holds to sample."""
         self._is_closing = False
         """The turn that runs takes no more."""
+        self._may_stretch = False
+        """Chunks of the turn that runs may go on past their budgets."""
         self._prefetched = ""
         self._frames.clear()
         self._answers.clear()
@@ -119,6 +121,7 @@ class GroupDispatcher:
     def _hand_over(self, deployment: str, now_s: float) -> None:
         self._next_turns.pop(deployment, None)
         self._frames += [Pass(deployment, message) for message in self._samples[deployment].hand_over(now_s)]
+        self._may_stretch = True
 
     def _cancel(self, deployment: str, request_ids: Sequence[str]) -> None:
         work = self._samples[deployment]
@@ -189,7 +192,15 @@ class GroupDispatcher:
         call = self.queue.next(now_s)
         if call is not None:
             self._start(call, now_s)
+        self._end_stretches()
         self._prefetch(now_s)
+
+    def _end_stretches(self) -> None:
+        """Somebody waits: the turn that runs keeps to the boundaries of its chunks."""
+        running = self.queue.running
+        if running is not None and running.function == SAMPLE and self._may_stretch and len(self.queue):
+            self._may_stretch = False
+            self._frames.append(Pass(running.deployment, EndStretches()))
 
     def _start(self, call: FunctionCall, now_s: float) -> None:
         self.counters.started(now_s - call.arrival_s)
