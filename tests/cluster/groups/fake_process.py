@@ -69,7 +69,7 @@ class FakeProcess:
                 self._switch(park, activate)
                 self.switches.append(frame)
             case RunCall(deployment=deployment):
-                assert self.running is None and not self.chunks, "one call at a time"
+                assert (self.running, self.chunks) == (None, {}), "one call at a time"
                 assert deployment in self.resident
                 self.running = frame
                 self.calls.append(frame)
@@ -81,7 +81,7 @@ class FakeProcess:
                 self._unhost(deployment)
 
     def _switch(self, park: Sequence[str], activate: str) -> None:
-        assert self.running is None and not self.chunks, "nobody leaves in the midst"
+        assert (self.running, self.chunks) == (None, {}), "nobody leaves in the midst"
         assert set(park) <= set(self.resident)
         assert activate not in self.resident
         self.resident = [name for name in self.resident if name not in park] + [activate]

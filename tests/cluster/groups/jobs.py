@@ -18,7 +18,7 @@ from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
 from tests.runs import digests, tiny_settings, tiny_task
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "a": {"hidden_size": 128, "intermediate_size": 256, "head_dim": 64},
     "b": {"hidden_size": 128, "intermediate_size": 384, "head_dim": 64, "num_layers": 3},
     "c": {"hidden_size": 192, "intermediate_size": 256, "head_dim": 64},

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from plait.cluster.groups.messages import RunCall
 from plait.cluster.messages import CancelRequests, SubmitChunks
 from plait.cluster.model_messages import CloseModel, DiscardGradients, ForwardBackward, OptimStep, ScorePrompt
+from plait.scheduling.function_call import FunctionCall
 from plait.scheduling.orders import ORDERS, Fifo, Hrrs, Order
 from tests.cluster.groups.fake_process import POLICY, FakeProcess, chunk
 
@@ -163,16 +164,11 @@ def test_times_are_learnt() -> None:
     process = group()
     process.send("a", backward("m", 1))
     process.end_call(service_s=3.0)
-    assert process.dispatcher.services.estimate_s(process_call(process)) == 3.0
+    call = FunctionCall("x", "a", "forward_backward", "m", 0, 0.0)
+    assert process.dispatcher.services.estimate_s(call) == 3.0
     process.send("b", backward("m", 1))
     process.end_call()
     assert process.dispatcher.residents.setup_s("a") == 0.75
-
-
-def process_call(process: FakeProcess):  # type: ignore[no-untyped-def]
-    from plait.scheduling.function_call import FunctionCall
-
-    return FunctionCall("x", "a", "forward_backward", "m", 0, 0.0)
 
 
 ACTIONS = st.lists(

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from plait.cluster.groups.grouped_workers import GroupedWorkers
 from plait.cluster.groups.messages import ConfigureGroup
@@ -33,7 +34,7 @@ class WorkerFactory:
 
 def grouped(groups: WorkerGroups, owner: str) -> MakeWorkers:
     """What makes the workers of `owner` in these groups."""
-    return partial(_make_grouped, groups, owner)
+    return cast(MakeWorkers, partial(_make_grouped, groups, owner))
 
 
 def _make_grouped(
