@@ -1,6 +1,8 @@
 """What a worker group has done, as totals since it was made. Pure."""
 
-SWITCHES, SETUP_S, CALLS, WAITED_S, SERVICE_S = "switches", "setup_s", "calls", "waited_s", "service_s"
+SWITCHES, SETUP_S, CALLS, WAITED_S, SERVICE_S = (
+    f"group_{name}" for name in ("switches", "setup_s", "calls", "waited_s", "service_s")
+)
 """Deployments brought onto the device, the time it took with what left for them; calls begun, how long they had waited, and how
 long they ran (of turns of sampling: as long as a chunk took)."""
 

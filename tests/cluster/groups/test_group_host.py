@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from plait.cluster.groups.messages import CallOver, FromDeployment, Prefetch, RunCall, Switched
 from plait.cluster.messages import ROLLOUT, TRAIN, Ready, StartFailed
 from plait.cluster.model_messages import CallDone, CallFailed, CloseModel, ModelOpened, OpenModel
 from plait.residency.tier import Tier
@@ -138,3 +139,34 @@ def test_models_that_are_closed_while_they_are_away_leave_nothing(tmp_path: Path
     assert not [name for name in host.memory.names() if name.startswith("a/")]
     opened(host, "a", "m")
     assert isinstance(host.call("a", backward(1, model_id="m")), CallDone)
+
+
+def test_who_left_unasked_comes_back_for_its_call(tmp_path: Path) -> None:
+    """As after adapters of rollouts needed its room."""
+    host = DrivenHost(tmp_path)
+    host.add("a", roles=(TRAIN,))
+    opened(host, "a", "m")
+    host.host.states["a"].park()
+    host.said.clear()
+    host.host.handle(RunCall("call", "a", backward(1, model_id="m")))
+    while host.host.has_work:
+        host.host.work()
+    kinds = [type(frame) for frame in host.said]
+    assert kinds[0] is Switched
+    assert kinds[-1] is CallOver
+    assert any(isinstance(frame, FromDeployment) and isinstance(frame.message, CallDone) for frame in host.said)
+
+
+def test_what_is_on_disk_is_lifted_into_main_memory_ahead_of_its_turn(tmp_path: Path) -> None:
+    host = DrivenHost(tmp_path, device_bytes=footprint(tmp_path, TRAIN), disk_bytes=1 << 30)
+    host.add("a", roles=(TRAIN,))
+    opened(host, "a", "m")
+    host.add("b", roles=(TRAIN,))
+    state = host.host.states["a"]
+    for name in state.groups:
+        host.memory.offload(name, Tier.DISK)
+    host.memory.flush()
+    assert host.memory.tier("a/model/m") == Tier.DISK
+    host.host.handle(Prefetch("a"))
+    host.memory.flush()
+    assert host.memory.tier("a/model/m") == Tier.HOST

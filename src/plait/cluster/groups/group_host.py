@@ -28,7 +28,8 @@ from plait.cluster.groups.messages import (
     Unhosted,
 )
 from plait.cluster.groups.openings import opening_bytes, refusal
-from plait.cluster.messages import FromWorker, StartFailed
+from plait.cluster.messages import FromWorker, StartFailed, SubmitChunks
+from plait.cluster.model_messages import ScorePrompt
 from plait.cluster.worker import Weights, Worker
 from plait.models.weights import load_model
 from plait.types.errors import CapacityError, PlaitError
@@ -56,6 +57,8 @@ class GroupHost:
             case Unhost(deployment):
                 self._unhost(deployment)
             case Pass(deployment, message) if deployment in self.states:
+                if isinstance(message, SubmitChunks | ScorePrompt):
+                    self._ensure_resident(deployment)
                 self.states[deployment].worker.handle(message)
             case RunCall():
                 self._begin(frame)
@@ -136,7 +139,13 @@ class GroupHost:
 
     # ---- calls
 
+    def _ensure_resident(self, deployment: str) -> None:
+        """Whoever had to leave to make room comes back, which the controller did not know of."""
+        if not self.states[deployment].is_resident:
+            self._switch(Switch((), deployment))
+
     def _begin(self, frame: RunCall) -> None:
+        self._ensure_resident(frame.deployment)
         self._call, self._call_start_s = frame, time.perf_counter()
         state = self.states[frame.deployment]
         num_bytes = opening_bytes(frame.message, state.worker.decoders[-1].config)

@@ -3,7 +3,7 @@
 - The process starts with the first deployment and ends with the last.
 - When it is lost, every deployment hears of it, it is replaced, and each hears when it is back: up to `max_restarts` times within
   `RESTART_WINDOW_S`. What was sent and not answered is gone; meanwhile nothing is sent.
-- Decisions are the dispatcher's.
+- Decisions are the dispatcher's. What engines report has the group's totals with it (`observe.group_counters`).
 """
 
 import asyncio
@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from plait.cluster.groups.dispatcher import GroupDispatcher
 from plait.cluster.groups.group_link import GroupLink
 from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromDeployment, FromGroup, Switched, Unhosted
-from plait.cluster.messages import Configure, FromWorker, Ready, StartFailed, ToWorker
+from plait.cluster.messages import Configure, EngineStats, FromWorker, Ready, StartFailed, ToWorker
 from plait.cluster.workers import RESTART_WINDOW_S
 from plait.scheduling.orders import Order
 from plait.types.errors import ConfigError, PlaitError, WorkerFailure
@@ -76,6 +78,8 @@ class WorkerGroup:
             return await self._host(deployment, member)
         except BaseException:
             self._members.pop(deployment, None)
+            if not self._members:
+                await self.close()
             raise
 
     async def _host(self, deployment: str, member: _Member) -> Ready:
@@ -155,6 +159,8 @@ class WorkerGroup:
         member = self._members.get(deployment)
         if member is None:
             return
+        if isinstance(message, EngineStats):
+            message = msgspec.structs.replace(message, counters=message.counters | self.dispatcher.counters.snapshot())
         try:
             member.listener.on_message(message)
         except Exception as error:  # Raised further it would end the reader of the group, and all would wait for ever.
@@ -196,7 +202,7 @@ class WorkerGroup:
             self._fail(failure)
             return
         for deployment, member in list(self._members.items()):
-            if not member.is_up and not await self._rehost(deployment, member):
+            if deployment in self._members and not member.is_up and not await self._rehost(deployment, member):
                 return
 
     async def _rehost(self, deployment: str, member: _Member) -> bool:
