@@ -106,7 +106,7 @@ class WorkerGroup:
             self.dispatcher.unhost(deployment, self._clock())
             self._flush()
             await self._leaving[deployment]
-        if not self._members:
+        if not self._members and not self._leaving:
             await self.close()
 
     async def close(self) -> None:
@@ -115,6 +115,8 @@ class WorkerGroup:
         link, self._link = self._link, None
         if link is not None:
             await link.close()
+        for deployment in list(self._leaving):
+            self._left(deployment)
         self.dispatcher.lose_all()
 
     # ---- the process
