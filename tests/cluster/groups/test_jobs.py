@@ -84,6 +84,7 @@ def test_a_job_survives_the_loss_of_its_group(folder: Path, alone: dict[str, Dig
 
 PARENT = """
 import asyncio, sys
+from tests.cluster.groups.hosts import group_settings
 from plait.cluster.groups.group_link import GroupLink
 from pathlib import Path
 
