@@ -20,7 +20,7 @@ ARGS ?=
 # Processes that share the test files; each file runs in one of them.
 TEST_PROCESSES ?= 2
 
-.PHONY: help setup demo test check format bench bench-peers cookbook docs clean
+.PHONY: help setup demo test test-vllm check format bench bench-peers cookbook docs clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -44,6 +44,11 @@ demo: setup ## Train three tasks at once; fails unless each task's held-out accu
 test: setup ## Run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+test-vllm: setup ## Run the tests of rollouts by vLLM, which is installed into an environment of its own (3.4 GB)
+	test -x .bench-peers/vllm/bin/python || bash benchmarks/peers/install.sh vllm
+	.bench-peers/vllm/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --editable .
+	PLAIT_VLLM_PYTHON=$(CURDIR)/.bench-peers/vllm/bin/python $(BIN)/python -m pytest tests/engine/test_vllm.py $(ARGS)
+
 check: $(INSTALLED) ## Format, lint, types, order of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -62,6 +67,7 @@ bench: setup ## Run every benchmark in its quick form
 	$(BIN)/python -m benchmarks.seer --quick
 	$(BIN)/python -m benchmarks.drafting --quick
 	$(BIN)/python -m benchmarks.concurrency --quick
+	$(BIN)/python -m benchmarks.trainers --quick
 
 bench-peers: setup ## Install the systems to compare with, each in an environment of its own
 	bash benchmarks/peers/install.sh

@@ -159,6 +159,18 @@ def test_dry_run_as_json(calls: list[dict[str, Any]], tiny_model: Path, capsys: 
     assert [task["trajectories_per_step"] for task in result["tasks"]] == [64, 64]
 
 
+def test_dry_run_of_several_base_models(calls: list[dict[str, Any]], tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = f'model = {{ path = "{tiny_model}", device = "cpu" }}\nworkers = {{ train_threads = 2000, train_workers = 2 }}\n'
+    small = f'[[models]]\nname = "small"\npath = "{tiny_model}"\ndevice = "cpu"\n'
+    Path("tasks.toml").write_text(head + TASKS + 'model = "small"\n' + small)
+    assert plait("run", "tasks.toml", "--dry-run") == 0
+    told = capsys.readouterr()
+    assert f"2 tasks on {tiny_model}, small" in told.out
+    assert "steps on small" in told.out
+    assert "small: 65,536 tokens (slot + pool)" in told.out
+    assert "workers.rollout_threads + workers.train_workers x workers.train_threads of all base models = 8002 on" in told.err
+
+
 def test_dry_run_warns_of_what_does_not_fit(
     calls: list[dict[str, Any]], tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -274,7 +274,7 @@ def test_calls_of_a_model_that_is_not_open_fail(tmp_path: Path) -> None:
     device = Device(tmp_path)
     assert "'a' is not open" in device.failed(step(1)).error
     device.send(DiscardGradients("a"), CloseModel("a"))
-    assert len(device.replies) == 1
+    assert (len(device.replies), device.closed) == (1, ["a"])
 
 
 @contextmanager

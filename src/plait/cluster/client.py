@@ -53,7 +53,9 @@ class WorkerClient:
     async def start(self) -> Ready:
         """Start the process and load the model; raise PlaitError if it does not come up."""
         threads = max(self.settings.threads, os.cpu_count() or 1)
-        self._child = await ChildProcess.start(WORKER_MODULE, environment=thread_variables(threads), name=self.settings.name)
+        self._child = await ChildProcess.start(
+            WORKER_MODULE, environment=thread_variables(threads), name=self.settings.name, python=self.settings.python
+        )
         try:
             await self._child.send(to_worker.encode(self.settings))
             ready = from_worker.decode(await self._child.receive())

@@ -37,6 +37,11 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     """Not for the worker: whether its threads are lent, or others' to it."""
     tiers: TierPlan | None = None
     """Of cache, below the engine's own."""
+    engine_kind: str = "plait"
+    python: str = ""
+    """Interpreter of the worker; empty: the controller's."""
+    max_lora_rank: int = 64
+    """Highest that rollouts will meet; vLLM lays its memory out for it."""
     drafting: str = "off"
     has_siblings: bool = False
     """There are other engines, which are to hear what is drawn here if there is drafting."""

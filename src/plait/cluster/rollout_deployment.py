@@ -94,7 +94,7 @@ class RolloutDeployment:
         self.scoring = PromptScoring(self.workers.send_to)
         self.trainers = TrainerRouter(
             [one.name for one in configured if TRAIN in one.roles], self.workers.send_to,
-            self._on_adapters_lost, listener.on_reopen, self.workers.lend_threads,
+            self._on_adapters_lost, listener.on_reopen, lambda is_idle: self.workers.lend_threads(trainer_is_idle=is_idle),
         )  # fmt: skip
         self._sampler = EngineSampler()
 
@@ -179,8 +179,8 @@ class RolloutDeployment:
         if ROLLOUT in roles:
             self._attach(worker)
         if TRAIN in roles:
-            self._listener.on_trainer_ready()
             self.trainers.up(worker)
+            self._listener.on_trainer_ready()
 
     def _on_failed(self, error: Exception) -> None:
         self._listener.on_failed(error)

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -41,6 +42,29 @@ RolloutMessage = SubmitChunks | CancelRequests | ReleaseCaches | EndStretches | 
 
 SCORED_TOKENS = 256
 """Most tokens of prompts scored between two decode steps; while nothing is decoded, a whole batch at once."""
+
+
+class RolloutHalf(Protocol):
+    """What a worker's loop asks of its rollout half, whichever engine is behind it."""
+
+    def handle(self, message: RolloutMessage) -> list[FromWorker]: ...
+
+    @property
+    def has_chunks(self) -> bool: ...
+    @property
+    def has_prompts(self) -> bool: ...
+    @property
+    def has_work(self) -> bool: ...
+
+    def work(self) -> tuple[list[ChunkResult], int, int]:
+        """One engine step: results, tokens decoded, rows decoded."""
+        ...
+
+    def drawn(self) -> list[FromWorker]: ...
+
+    def stats(self, now_s: float) -> EngineStats: ...
+
+    def score(self) -> list[PromptScored]: ...
 
 
 class RolloutRole:

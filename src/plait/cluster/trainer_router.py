@@ -200,8 +200,7 @@ class TrainerRouter:
 
     def _opened(self, owner: str, message: TaskOpened | ModelOpened) -> FromWorker | None:
         self.placement.end(owner, OPENING)
-        adapter = self._adapters.get(owner)
-        if adapter is None or not adapter.num_own_opens:
+        if (adapter := self._adapters.get(owner)) is None or not adapter.num_own_opens:
             return message
         adapter.num_own_opens -= 1
         return None

@@ -34,7 +34,7 @@ from plait.cluster.messages import (
 from plait.cluster.model_messages import ModelMessage
 from plait.cluster.model_role import ModelRole
 from plait.cluster.recorded_adapter import AdapterBase
-from plait.cluster.rollout_role import RolloutMessage, RolloutRole
+from plait.cluster.rollout_role import RolloutHalf, RolloutMessage, RolloutRole
 from plait.cluster.train_role import TrainRole
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
@@ -58,7 +58,7 @@ class Worker:
     def __init__(self, send: Callable[[FromWorker], None], settings: Configure, load: Load = load_model) -> None:
         self.send, self.settings = send, settings
         self.meter, self.reporter = BusyMeter(), EngineReporter()
-        self.rollout: RolloutRole | None = None
+        self.rollout: RolloutHalf | None = None
         self.train: TrainRole | None = None
         self.models: ModelRole | None = None
         self.decoders: list[Decoder] = []
@@ -67,6 +67,8 @@ class Worker:
         self._load(settings, load)
 
     def _load(self, settings: Configure, load: Load) -> None:
+        if settings.engine_kind == "vllm" and ROLLOUT in settings.roles:
+            return self._load_vllm(settings)
         start_s = time.time()
         dtype, device = getattr(torch, settings.dtype), torch.device(pick_device(settings.device))
         config, weights = load(Path(settings.model_path), dtype, device)
@@ -82,6 +84,14 @@ class Worker:
             self.train, self.models = TrainRole(base, self.jobs), ModelRole(base, self.jobs)
         use_huge_pages()
         self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
+
+    def _load_vllm(self, settings: Configure) -> None:
+        from plait.cluster.vllm_role import VllmRole, folder_digest
+
+        start_s, device = time.time(), pick_device(settings.device)
+        self.rollout = VllmRole(settings, device)
+        digest = folder_digest(Path(settings.model_path))
+        self.send(Ready(digest, False, "vLLM is not batch-invariant", device, time.time() - start_s))
 
     def run(self, link: ParentLink) -> None:
         while True:
@@ -118,7 +128,7 @@ class Worker:
     @property
     def num_adapter_loads(self) -> int:
         """Of rollouts, so far: the device holds more after each."""
-        return self.rollout.engine.adapters.num_loads if self.rollout is not None else 0
+        return self.rollout.engine.adapters.num_loads if isinstance(self.rollout, RolloutRole) else 0
 
     def close(self) -> None:
         """Let go of the folders of open tasks and models; the worker does nothing more."""
@@ -142,7 +152,7 @@ class Worker:
             case _:
                 raise ConfigError(f"worker without the role for {type(message).__name__}.", "Send it to another worker.")
 
-    def _roll(self, rollout: RolloutRole) -> None:
+    def _roll(self, rollout: RolloutHalf) -> None:
         start_s = time.time()
         results, num_tokens, num_rows = rollout.work()
         if results:
@@ -153,7 +163,7 @@ class Worker:
         if self.reporter.worked(now_s):
             self.send(rollout.stats(now_s))
 
-    def _score(self, rollout: RolloutRole) -> None:
+    def _score(self, rollout: RolloutHalf) -> None:
         start_s = time.time()
         self._send_all(rollout.score())
         self._send_all(self.meter.add(start_s, time.time(), 0))

@@ -140,15 +140,30 @@ MakeWorkers = Callable[
         Callable[[str, Sequence[str]], None],
         Callable[[Exception], None],
     ],
-    Workers,
+    "WorkerSet",
 ]
-"""What makes the workers of a deployment: the class `Workers`, or what gives something with all that is public of it."""
+"""What makes the workers of a deployment: the class `Workers`, or whatever else gives a WorkerSet."""
+
+
+class WorkerSet(Protocol):
+    """The workers of one deployment, as `Workers` has them."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def engine_names(self) -> tuple[str, ...]: ...
+    @property
+    def pids(self) -> dict[str, int]: ...
+    async def start(self) -> Ready: ...
+    def send_to(self, worker: str, message: ToWorker) -> None: ...
+    def lend_threads(self, trainer_is_idle: bool) -> None: ...
+    async def close(self) -> None: ...
 
 
 class WorkerEngine:
     """The `EngineLink` of one worker."""
 
-    def __init__(self, workers: Workers, name: str) -> None:
+    def __init__(self, workers: WorkerSet, name: str) -> None:
         self._workers, self._name = workers, name
 
     def submit(self, chunks: Sequence[Chunk]) -> None:
@@ -210,10 +225,11 @@ def _configure(
 ) -> Configure:
     model, engine = settings.model, settings.engine
     return Configure(
-        name=name, roles=roles, deployment=model.known_as, model_path=model_path, dtype=model.dtype, device=model.device, threads=threads,
-        max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows, slot_tokens=engine.slot_tokens,
-        pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
+        name=name, roles=roles, deployment=model.known_as, model_path=model_path, dtype=model.dtype,
+        device=model.device, threads=threads, max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows,
+        slot_tokens=engine.slot_tokens, pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
         lend_threads=settings.workers.lend_threads,
+        engine_kind=engine.kind, python=engine.python if ROLLOUT in roles else "",
     )  # fmt: skip

@@ -45,15 +45,15 @@ class Deployable(Protocol):
 def check_deployments(settings: Deployable, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
     """Of each base model: memory that could not hold even one sequence, and workers that there cannot be."""
     yield from _check_sizes(settings.model, settings.engine, settings.training)
-    yield from _check_workers(settings.workers)
+    yield from _check_workers(settings.workers, settings.engine)
     yield from _check_multiplexing(settings.workers, further)
     yield from _check_engine(settings.engine)
     for index, model in enumerate(further):
         own = f'models[{index}] (name "{model.name}").'
         engine, engine_key = (settings.engine, "") if model.engine is None else (model.engine, own)
         yield from _check_sizes(model, engine, settings.training, own, engine_key)
-        if model.workers is not None:
-            yield from _check_workers(model.workers, own)
+        if model.workers is not None or model.engine is not None:
+            yield from _check_workers(model.workers or settings.workers, engine, "" if model.workers is None else own, engine_key)
         if model.engine is not None:
             yield from _check_engine(model.engine, own)
 
@@ -76,10 +76,14 @@ def _check_sizes(
             )
 
 
-def _check_workers(workers: DeploymentWorkerSettings, own: str = "") -> Iterator[str]:
+def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, own: str = "", engine_key: str = "") -> Iterator[str]:
+    if workers.layout == "split":
+        return
     for key in ("rollout_engines", "train_workers"):
-        if workers.layout != "split" and (number := getattr(workers, key)) > 1:
+        if (number := getattr(workers, key)) > 1:
             yield f'{own}workers.{key} = {number} needs processes of their own: choose {own}workers.layout = "split"'
+    if engine.kind == "vllm":
+        yield f'{engine_key}engine.kind = "vllm" needs processes of its own: choose {own}workers.layout = "split"'
 
 
 def _check_multiplexing(workers: WorkerSettings, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
@@ -99,6 +103,20 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
         yield f"{key}.cache_tokens = {engine.cache_tokens} has no effect above {key}.slot_tokens = {engine.slot_tokens}: lower it"
     if engine.disk_tokens and not engine.host_tokens:
         yield f"{key}.disk_tokens = {engine.disk_tokens} is reached through {key}.host_tokens, which is 0: raise that"
+    if engine.kind == "vllm":
+        yield from _check_vllm(engine, key)
+    elif engine.python:
+        yield f'{key}.python = "{engine.python}" has no effect on {key}.kind = "{engine.kind}": remove it'
+
+
+def _check_vllm(engine: EngineSettings, key: str) -> Iterator[str]:
+    """What Plait's own engine does and vLLM does for itself, or not at all."""
+    if engine.host_tokens:
+        yield f"{key}.host_tokens = {engine.host_tokens} has no effect on vLLM, whose cache is its own: remove it"
+    if engine.drafting != "off":
+        yield f'{key}.drafting = "{engine.drafting}" has no effect on vLLM: remove it'
+    if engine.batch_invariant == "require":
+        yield f'{key}.batch_invariant = "require" is what vLLM does not give: choose "auto"'
 
 
 def _check_models(settings: RunSettings) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Pure arithmetic. "At most" figures are bounds by the settings; times are rough, from rates measured on two Zen 4 cores.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -88,6 +88,23 @@ def estimate_run(settings: RunSettings, model: ModelConfig, device: str = "cpu")
     )
 
 
+def combine(estimates: Mapping[str, RunEstimate]) -> RunEstimate:
+    """Of a run on several base models at once, by their names."""
+    if len(estimates) == 1:
+        return next(iter(estimates.values()))
+    times_s = [each.time_s for each in estimates.values()]
+    return RunEstimate(
+        memory=tuple(_of_model(need, name) for name, each in estimates.items() for need in each.memory),
+        disk=tuple(_of_model(need, name) for name, each in estimates.items() for need in each.disk),
+        tasks=tuple(sizes for each in estimates.values() for sizes in each.tasks),
+        time_s=max((time_s for time_s in times_s if time_s is not None), default=None) if None not in times_s else None,
+    )
+
+
+def _of_model(need: Need, model: str) -> Need:
+    return msgspec.structs.replace(need, derivation=f"{model}: {need.derivation}")
+
+
 def count_adapter_parameters(lora: LoraSettings, model: ModelConfig) -> int:
     """A of (rank, in) and B of (out, rank) for each target module of each layer."""
     query, key_value = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
@@ -147,7 +164,8 @@ def _warm_start_tokens(task: TaskSettings) -> int:
 
 def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ...]:
     value_bytes, engines = BYTES_PER_VALUE[settings.model.dtype], settings.workers.rollout_engines
-    copies = engines + 1 if settings.workers.layout == "split" else 1
+    trainers = settings.workers.train_workers
+    copies = engines + trainers if settings.workers.layout == "split" else 1
     weights = model.num_parameters * value_bytes
     adapter_bytes = sum(task.adapter_parameters for task in tasks) * ADAPTER_BYTES_PER_VALUE
     dtype = settings.model.dtype
@@ -159,7 +177,9 @@ def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, .
         ),
         Need("optimizer", (NUM_MOMENTS + 1) * adapter_bytes, "two moments and a gradient of each adapter, float32"),
         Need(
-            "activations", _activation_bytes(settings, model), f"one micro-batch of {settings.training.micro_batch_tokens:,} tokens"
+            "activations",
+            trainers * _activation_bytes(settings, model),
+            f"one micro-batch of {settings.training.micro_batch_tokens:,} tokens" + (f" x {trainers}" if trainers > 1 else ""),
         ),
     )
 
@@ -210,7 +230,8 @@ def _cache_disk(settings: RunSettings, model: ModelConfig) -> Iterator[Need]:
 
 def _time_s(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> float:
     """Workers overlap over tasks; within one task rollout and training follow each other."""
-    rollout_s, training_s = sum(task.rollout_s for task in tasks), sum(task.training_s for task in tasks)
+    rollout_s = sum(task.rollout_s for task in tasks)
+    training_s = sum(task.training_s for task in tasks) / settings.workers.train_workers
     if settings.workers.layout == "shared":
         return rollout_s + training_s
     return max(rollout_s, training_s, *(task.rollout_s + task.training_s for task in tasks))

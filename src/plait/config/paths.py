@@ -15,7 +15,9 @@ def resolve_paths(settings: RunSettings, folder: Path) -> tuple[RunSettings, lis
     """Absolute paths for what lies on the disk; names and hub ids stay. Files that are missing are the second value."""
     problems: list[str] = []
     model = resolve_model(settings.model, folder, "model.path", problems)
-    models = tuple(resolve_model(each, folder, f"{model_key(index, each)}.path", problems) for index, each in enumerate(settings.models))
+    models = tuple(
+        resolve_model(each, folder, f"{model_key(index, each)}.path", problems) for index, each in enumerate(settings.models)
+    )
     tasks = tuple(
         _resolve_task(task, folder, f'tasks[{index}] (name "{task.name}")', problems) for index, task in enumerate(settings.tasks)
     )

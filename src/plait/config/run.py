@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 from plait.config.base import Settings
 from plait.config.task import TaskSettings
 
-
 ModelName = Annotated[str, Field(pattern=r"^[^\s\"']+$", max_length=200)]
 
 
@@ -61,6 +60,10 @@ class WorkerSettings(DeploymentWorkerSettings):
 
 
 class EngineSettings(Settings):
+    kind: Literal["plait", "vllm"] = "plait"
+    """"vllm": rollouts by vLLM, for GPUs and for models that Plait itself does not run. Needs plait[vllm]."""
+    python: str = ""
+    """Interpreter of rollout workers, of an environment where vLLM is installed; empty: this one."""
     max_rows: Annotated[int, Field(ge=1)] = 64
     """Most generations decoded at once."""
     slot_tokens: Annotated[int, Field(ge=128)] = 32768

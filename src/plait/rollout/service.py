@@ -1,23 +1,22 @@
 """Generations for whoever asks, over the engines of a deployment. Runs in the controller's event loop; never blocks, never polls.
 
 - `generate` ends in a Segment, a RolloutError or a cancellation, also when engines are lost: what ran on one runs again elsewhere.
-- The scheduler decides which chunk goes where; the ledger has what each engine has promised. What finds no room waits here.
+- The dispatcher decides which chunk goes where and keeps what each engine has promised. What finds no room waits there.
 - Each chunk has an id of its own at the engine, so a late result, of a cancelled request or a lost engine, is never taken for
   another's.
 - A stored cache that no later chunk will use is released, wherever copies of it may be.
 """
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from plait.rollout.buffer_scheduler import BufferScheduler
-from plait.rollout.engine_ledger import EngineLedger, Reservation
+from plait.rollout.dispatcher import Dispatcher
 from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
-from plait.rollout.scheduler import Placement, Scheduler
-from plait.rollout.stretches import Stretches
+from plait.rollout.scheduler import Scheduler
 from plait.types.chunks import Chunk, ChunkResult
 from plait.types.errors import PlaitError
 from plait.types.sampling import StopReason
@@ -64,22 +63,24 @@ class RolloutService:
         scheduler: Scheduler | None = None,
         max_context_tokens: int | None = None,
     ) -> None:
-        self._max_rows, self._max_context_tokens = max_rows, max_context_tokens
+        self._max_context_tokens = max_context_tokens
         self.scheduler: Scheduler = BufferScheduler() if scheduler is None else scheduler
         self.scheduler.chunk_tokens = chunk_tokens
-        self.num_moves: Counter[str] = Counter()
-        """Chunks that went on at an engine after another had the one before, by the new engine's name."""
+        self._dispatcher = Dispatcher(self.scheduler, max_rows)
         self._links: dict[str, EngineLink] = {}
-        self._ledger, self._stretches = EngineLedger(), Stretches()
         self._failure: Exception | None = None
         self._futures: dict[str, asyncio.Future[Segment]] = {}
-        self._num_chunks = 0
         self._will_pump = False
 
     @property
     def engines(self) -> list[EngineState]:
         """What each has reserved; one that was lost and is not back is full."""
-        return self._ledger.states(self._max_rows)
+        return self._dispatcher.engines
+
+    @property
+    def num_moves(self) -> Counter[str]:
+        """Chunks that went on at an engine after another had the one before, by the new engine's name."""
+        return self._dispatcher.num_moves
 
     async def generate(self, request: GenerationRequest) -> Segment:
         """The whole generation; cancelling the caller cancels it in the engine."""
@@ -102,8 +103,7 @@ class RolloutService:
 
     def _leave(self, request: GenerationRequest) -> None:
         """Take what is left of a request out of scheduler and engine; its place goes to the next."""
-        if self.scheduler.remove(request.request_id):
-            self._free(request.chunk_id)
+        if self._dispatcher.remove(request):
             if request.engine in self._links:
                 self._links[request.engine].cancel([request.chunk_id])
             self._pump_soon()
@@ -114,7 +114,7 @@ class RolloutService:
     def attach(self, name: str, engine: EngineLink, cache_tokens: int) -> None:
         """A fresh engine comes, of so many tokens of cache; what ran on a lost one of its name runs again."""
         self.detach(name)
-        self._ledger.add(name, cache_tokens)
+        self._dispatcher.attach(name, cache_tokens)
         self._links[name], self._failure = engine, None
         self.pump()
 
@@ -122,12 +122,7 @@ class RolloutService:
         """The engine is lost, with its chunks and caches; they wait for room at the others, or for the next of its name."""
         if self._links.pop(name, None) is None:
             return
-        self._ledger.lose(name)
-        self._stretches.lose(name)
-        for request in self.scheduler:
-            if request.engine == name:
-                request.engine = ""
-        self.scheduler.requeue_running(name)
+        self._dispatcher.detach(name)
         self.pump()
 
     def fail_all(self, error: Exception) -> None:
@@ -142,8 +137,7 @@ class RolloutService:
     def on_results(self, results: Sequence[ChunkResult]) -> None:
         unused: list[str] = []
         for result in results:
-            held = self._free(result.request_id)
-            request = None if held is None else self.scheduler.running(held.request_id)
+            request = self._dispatcher.ended(result.request_id)
             if request is None:
                 unused.append(result.cache_handle)
                 continue
@@ -152,12 +146,6 @@ class RolloutService:
             self._take(request, result)
         self.release(unused)
         self.pump()
-
-    def _free(self, chunk_id: str) -> Reservation | None:
-        held = self._ledger.free(chunk_id)
-        if held is not None:
-            self._stretches.ended(chunk_id, held.engine)
-        return held
 
     def _take(self, request: GenerationRequest, result: ChunkResult) -> None:
         problem = request.problem_with(result)
@@ -168,10 +156,10 @@ class RolloutService:
             if result.stop == StopReason.BUDGET:
                 self.scheduler.requeue(request.request_id)
                 return
+        self.scheduler.finish(request.request_id)
         self._end(request, problem, result.stop)
 
     def _end(self, request: GenerationRequest, problem: str, stop: StopReason = StopReason.FAILED) -> None:
-        self.scheduler.finish(request.request_id)
         future = self._futures[request.request_id]
         if future.done():
             return
@@ -191,34 +179,15 @@ class RolloutService:
 
     def pump(self) -> None:
         """Hand chunks over while there is room."""
-        placed: list[Placement] = []
-        while self._links and (placement := self.scheduler.place(self.engines)) is not None:
-            if placement.problem:
-                self._end(placement.request, placement.problem)
-            else:
-                self._reserve(placement)
-                placed.append(placement)
-        self._hand_over(placed)
-        for name in self._stretches.take_back(self.engines, self.scheduler.num_waiting):
+        if not self._links:
+            return
+        handed = self._dispatcher.place()
+        for placement in handed.problems:
+            self._end(placement.request, placement.problem)
+        for name, chunks in handed.chunks.items():
+            self._links[name].submit(chunks)
+        for name in handed.end_stretches:
             self._links[name].end_stretches()
-
-    def _hand_over(self, placed: Sequence[Placement]) -> None:
-        chunks: dict[str, list[Chunk]] = defaultdict(list)
-        engines, is_ample = self.engines, not self.scheduler.num_waiting
-        for placement in placed:
-            request = placement.request
-            stretch = self._stretches.grant(request.chunk_id, placement, engines) if is_ample else 0
-            chunks[placement.engine].append(request.next_chunk(placement.budget_tokens, stretch))
-        for name, handed in chunks.items():
-            self._links[name].submit(handed)
-
-    def _reserve(self, placement: Placement) -> None:
-        request, engine = placement.request, placement.engine
-        self._num_chunks += 1
-        if request.engine not in ("", engine):
-            self.num_moves[engine] += 1
-        request.engine, request.chunk_id = engine, f"{request.request_id}#{self._num_chunks}"
-        self._ledger.reserve(request.chunk_id, engine, request.request_id, placement.footprint_tokens)
 
     def _pump_soon(self) -> None:
         """Once for all that come or go in this turn of the event loop: one message, and no place for what is about to go."""

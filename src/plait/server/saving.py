@@ -31,9 +31,16 @@ from plait.server.wire.models.weights import (
 
 class Saving:
     def __init__(
-        self, trainer: TrainerCalls, folders: DataFolders, store: CheckpointStore, stored_bytes_limit: "StoredLimit"
+        self,
+        trainer: TrainerCalls,
+        folders: DataFolders,
+        store: CheckpointStore,
+        stored_bytes_limit: "StoredLimit",
+        check_base: Callable[[str, str, str], None],
     ) -> None:
+        """`check_base` raises PlaitError unless a checkpoint's base model, the second name, is that of a model, the third."""
         self._trainer, self._folders, self._store, self._limit = trainer, folders, store, stored_bytes_limit
+        self._check_base = check_base
 
     async def save(self, runner: ModelRunner, call: Call) -> CallResult:
         request = SaveWeightsRequest.model_validate_json(call.payload)
@@ -62,6 +69,7 @@ class Saving:
     async def load(self, runner: ModelRunner, call: Call) -> CallResult:
         request = LoadWeightsRequest.model_validate_json(call.payload)
         source = await self._store.get(request.path, runner.opening.tenant)
+        self._check_base(request.path, source.base_model, runner.base_model)
         done = await self._trainer.call(LoadModel(call.model_id, call.seq_id, source.folder, request.optimizer))
         runner.ref = done.ref
         return loaded(request.path, call.model_id, done.ref.policy.version)

@@ -7,12 +7,10 @@
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from plait import __version__
-from plait.cluster.messages import Busy, JobFailed, Ready, TaskOpened, UpdateDone
+from plait.cluster.messages import Busy, JobFailed, TaskOpened, UpdateDone
 from plait.config.run import RunSettings
 from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
@@ -32,7 +30,7 @@ from plait.tasks.manager import TaskManager
 from plait.tasks.past_run import PastRun
 from plait.tasks.plan import plan_of
 from plait.tasks.ready_batch import ReadyBatch
-from plait.tasks.run_models import describe_dtypes, describe_models, num_trainers, task_models
+from plait.tasks.run_models import num_trainers, run_started
 from plait.tasks.trainer_link import TrainerLink
 from plait.tasks.update_queue import MAX_UPDATES_IN_FLIGHT
 from plait.types.errors import PlaitError, WorkerFailure
@@ -94,7 +92,7 @@ class RunDriver:
     async def _start(self, resumed: bool) -> None:
         ready = await self.compute.start(self)
         self._batch_invariant = ready.batch_invariant
-        self.emit(self._started(ready, resumed))
+        self.emit(run_started(self.settings, self.directory.name, ready, self.compute.worker_names, resumed))
         if not ready.batch_invariant and self.settings.engine.batch_invariant == "auto":
             self.emit(e.Note(time_s=time.time(), level="warning", message=f"not batch invariant: {ready.invariance_detail}"))
         opening = {task.name: self.manager.add(plan_of(task, self.identity)) for task in self.settings.tasks}
@@ -111,15 +109,6 @@ class RunDriver:
         if past is not None and past.state == TaskState.PAUSED:
             return [*self.manager.pause(task), *opening]
         return opening
-
-    def _started(self, ready: Ready, resumed: bool) -> e.RunStarted:
-        settings = self.settings
-        return e.RunStarted(
-            time_s=time.time(), run=self.directory.name, model=describe_models(settings), dtype=describe_dtypes(settings),
-            task_models=task_models(settings), device=ready.device, tasks=tuple(self.tasks), workers=self.compute.worker_names, batch_invariant=ready.batch_invariant,
-            plait_version=__version__, process_id=os.getpid(), resumed=resumed,
-            total_steps={task.name: plan_of(task).total_steps for task in self.settings.tasks},
-        )  # fmt: skip
 
     async def _close(self, status: str) -> None:
         await self.jobs.close()

@@ -70,8 +70,8 @@ class EpisodeRunner:
         clock.in_environment(1, time.time())
         try:
             return await run_episode(
-                self.environments.environment(task.name), self.tokenizers[task.name], generate, task.environment, example, group, sample,
-                max_new_tokens=params.max_new_tokens, max_context_tokens=self._context_tokens[task.name],
+                self.environments.environment(task.name), self.tokenizers[task.name], generate, task.environment, example,
+                group, sample, max_new_tokens=params.max_new_tokens, max_context_tokens=self._context_tokens[task.name],
                 on_failure=on_failure,
             )  # fmt: skip
         finally:

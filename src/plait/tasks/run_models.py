@@ -1,6 +1,13 @@
-"""What a run tells of its base models. Pure."""
+"""What a run tells of itself and of its base models when it starts."""
 
+import os
+import time
+
+from plait import __version__
+from plait.cluster.messages import Ready
 from plait.config.run import RunSettings
+from plait.observe.events import RunStarted
+from plait.tasks.plan import plan_of
 
 
 def task_models(settings: RunSettings) -> dict[str, str]:
@@ -22,3 +29,13 @@ def describe_dtypes(settings: RunSettings) -> str:
 def num_trainers(settings: RunSettings) -> int:
     """Training processes of all base models."""
     return sum(settings.of_model(name).workers.train_workers for name in settings.used_models)
+
+
+def run_started(settings: RunSettings, run: str, ready: Ready, workers: tuple[str, ...], resumed: bool) -> RunStarted:
+    """Of a run that this process carries on."""
+    return RunStarted(
+        time_s=time.time(), run=run, model=describe_models(settings), dtype=describe_dtypes(settings), device=ready.device,
+        task_models=task_models(settings), tasks=tuple(task.name for task in settings.tasks), workers=workers,
+        batch_invariant=ready.batch_invariant, plait_version=__version__, process_id=os.getpid(), resumed=resumed,
+        total_steps={task.name: plan_of(task).total_steps for task in settings.tasks},
+    )  # fmt: skip

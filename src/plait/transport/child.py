@@ -40,14 +40,22 @@ class ChildProcess:
 
     @classmethod
     async def start(
-        cls, module: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None, name: str = ""
+        cls,
+        module: str,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        name: str = "",
+        python: str = "",
     ) -> "ChildProcess":
-        """Start `module`; `environment` is added to the controller's own variables."""
+        """Start `module`; `environment` is added to the controller's own variables.
+
+        `python` is another interpreter, which has to have the module installed; empty: the controller's own.
+        """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
             try:
-                process = await _spawn(module, arguments, environment or {}, theirs.fileno())
+                process = await _spawn(python, module, arguments, environment or {}, theirs.fileno())
             except BaseException:
                 ours.close()
                 raise
@@ -164,9 +172,10 @@ def describe_exit(exit_code: int) -> str:
         return f"signal {-exit_code}"
 
 
-async def _spawn(module: str, arguments: Sequence[str], environment: Mapping[str, str], link_fd: int) -> _Process:
-    command = (sys.executable, "-P", "-m", module, "--link-fd", str(link_fd), *arguments)
-    variables = {**os.environ, "PYTHONPATH": _import_path(), **environment}
+async def _spawn(python: str, module: str, arguments: Sequence[str], environment: Mapping[str, str], link_fd: int) -> _Process:
+    command = (python or sys.executable, "-P", "-m", module, "--link-fd", str(link_fd), *arguments)
+    own_modules = {} if python else {"PYTHONPATH": _import_path()}
+    variables = {**os.environ, **own_modules, **environment}
     _, process = await asyncio.get_running_loop().subprocess_exec(
         _Process, *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, env=variables, pass_fds=[link_fd], start_new_session=True
     )

@@ -14,12 +14,13 @@ from plait.server.managed.submission import Submission, read_submission, with_fi
 from plait.types.errors import ConfigError
 from tests.server.managed.task_files import task, task_file
 
-SERVER = ServerSettings(model=ModelSettings(max_context_tokens=512), lora=ServerLoraSettings(max_rank=16))
-BASE_MODELS = (SERVER.model.path, "Qwen/Qwen3-8B")
+SERVER = ServerSettings(
+    aliases=("Qwen/Qwen3-8B",), model=ModelSettings(max_context_tokens=512), lora=ServerLoraSettings(max_rank=16)
+)
 
 
 def read(text: str, **changes: Any) -> Submission:
-    return read_submission(text, SERVER.model_copy(update=changes), BASE_MODELS)
+    return read_submission(text, SERVER.model_copy(update=changes))
 
 
 def problem(text: str, **changes: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Protocol
 from torch import Tensor
 
 from plait.cluster.groups.group_memory import EMBEDDING, BaseWeights, GroupMemory, part_of
+from plait.cluster.rollout_role import RolloutRole
 from plait.cluster.worker import Worker
 from plait.engine.engine_memory import EngineMemory
 from plait.residency.tier import TIERS
@@ -41,7 +42,7 @@ class DeviceState:
 
     def __init__(self, deployment: str, worker: Worker, base: str, memory: GroupMemory) -> None:
         self.deployment, self.worker, self._base, self._memory = deployment, worker, base, memory
-        self._engine = EngineMemory(worker.rollout.engine) if worker.rollout is not None else None
+        self._engine = EngineMemory(worker.rollout.engine) if isinstance(worker.rollout, RolloutRole) else None
         self._kept: dict[str, Parkable] = {}
         """Whose tensors the memory has, by the name of the group."""
         self.is_resident = True
@@ -56,7 +57,8 @@ class DeviceState:
 
     @property
     def _adapter_bytes(self) -> int:
-        return self.worker.rollout.engine.adapters.num_bytes if self.worker.rollout is not None else 0
+        rollout = self.worker.rollout
+        return rollout.engine.adapters.num_bytes if isinstance(rollout, RolloutRole) else 0
 
     @property
     def num_bytes(self) -> int:

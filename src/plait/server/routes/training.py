@@ -92,7 +92,8 @@ def _payload(body: BaseModel) -> bytes:
 @router.post("/get_info")
 async def get_info(body: GetInfoRequest, service: ServiceOf, principal: PrincipalOf) -> GetInfoResponse:
     row = await service.models.row(body.model_id, principal.tenant_id)
-    data = ModelData(arch=service.family, model_name=row.base_model, tokenizer_id=service.served.tokenizer_id(row.base_model))
+    base = service.bases.of_stored(row.base_model)
+    data = ModelData(arch=base.family, model_name=row.base_model, tokenizer_id=base.served.tokenizer_id(row.base_model))
     return GetInfoResponse(model_id=row.model_id, model_data=data, lora_rank=row.lora["rank"], model_name=row.base_model)
 
 
@@ -140,6 +141,7 @@ async def load_weights(body: LoadWeightsRequest, service: ServiceOf, principal: 
         raise ServiceError(f"path {body.path!r} holds weights for a sampler.", "Load what save_weights (save_state) wrote.")
     if body.base_model is not None:
         service.samplers.check_base(body.base_model)
+        service.bases.check_same(body.path, source.base_model, body.base_model)
     model_id = model_id_of(body.session_id, body.model_seq_id)
     base_model = body.base_model or source.base_model
     row = _row(service, principal, model_id, body.session_id, base_model, source.lora, body.user_metadata)
