@@ -7,7 +7,8 @@ Order = tuple[int, ...]
 
 def memory_order(tensor: Tensor) -> Order:
     """Dimensions from the slowest to the fastest."""
-    return tuple(sorted(range(tensor.ndim), key=lambda dim: (-tensor.stride(dim), dim)))
+    strides = tuple(tensor.stride())
+    return tuple(sorted(range(tensor.ndim), key=lambda dim: (-strides[dim], dim)))
 
 
 def laid_flat(tensor: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import pytest
 from plait.cluster.groups.messages import CallOver, FromDeployment, Prefetch, RunCall, Switched
 from plait.cluster.messages import ROLLOUT, TRAIN, Ready, StartFailed
 from plait.cluster.model_messages import CallDone, CallFailed, CloseModel, ModelOpened, OpenModel
+from plait.cluster.rollout_role import RolloutRole
 from plait.residency.tier import Tier
 from tests.cluster.groups.hosts import DrivenHost, first_chunk, next_chunk
 from tests.cluster.models import LORA, backward, rows, step
@@ -67,7 +68,7 @@ def test_a_parked_deployment_holds_nothing_on_the_device(tmp_path: Path) -> None
     host.add("a")
     host.add("b")
     worker = host.host.states["a"].worker
-    assert worker.rollout is not None
+    assert isinstance(worker.rollout, RolloutRole)
     assert not host.host.states["a"].is_resident
     assert [decoder.num_bytes for decoder in worker.decoders] == [0, 0]
     engine = worker.rollout.engine
