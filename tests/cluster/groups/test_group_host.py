@@ -60,7 +60,8 @@ def test_training_by_turns_has_the_bits_of_training_alone(tmp_path: Path) -> Non
         assert trained(alone, (name,))[name] == together[name]
     for name in ("a", "b", "c"):
         host.remove(name)
-    assert not [name for name in host.memory.names() if not name.startswith("base ")], "something is kept of those that left"
+    assert host.memory.names() == [], "something is kept of those that left"
+    assert host.memory.used_bytes() == dict.fromkeys(Tier, 0)
 
 
 def test_a_parked_deployment_holds_nothing_on_the_device(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_setup_is_loading_from_where_it_is_and_offloading_who_is_in_the_way() ->
     made = ResidentSet(10, times)
     made.report({"a": 6, "b": 6}, ("a",))
     assert made.setup_s("b") == 3.0
-    made.left_to("b", "disk")
+    made.found_in("b", "disk")
     assert made.setup_s("b") == 31.0
     made.report({"a": 6, "b": 6}, ())
     assert made.setup_s("b") == 30.0

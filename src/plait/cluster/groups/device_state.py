@@ -41,7 +41,7 @@ class DeviceState:
     """Of a worker that is on the device, with the base that is `base` in the memory."""
 
     def __init__(self, deployment: str, worker: Worker, base: str, memory: GroupMemory) -> None:
-        self.deployment, self.worker, self._base, self._memory = deployment, worker, base, memory
+        self.deployment, self.worker, self.base, self._memory = deployment, worker, base, memory
         self._engine = EngineMemory(worker.rollout.engine) if isinstance(worker.rollout, RolloutRole) else None
         self._kept: dict[str, Parkable] = {}
         """Whose tensors the memory has, by the name of the group."""
@@ -99,7 +99,7 @@ class DeviceState:
         cache = self._engine.give_up() if self._engine is not None else None
         for decoder in self.worker.decoders:
             decoder.give_up()
-        self._memory.release(part_of(self._base, EMBEDDING))
+        self._memory.release(part_of(self.base, EMBEDDING))
         self._memory.take_room(self.deployment, 0)
         self.is_resident = False
         for name, tensors in given.items():
@@ -117,8 +117,8 @@ class DeviceState:
         """CapacityError, and all is as it was, if the device has no room even with everything else away."""
         self._forget_closed()
         self._memory.take_room(self.deployment, self._room_bytes)
-        self._memory.acquire(part_of(self._base, EMBEDDING))
-        weights = BaseWeights(self._memory, self._base)
+        self._memory.acquire(part_of(self.base, EMBEDDING))
+        weights = BaseWeights(self._memory, self.base)
         for decoder in self.worker.decoders:
             decoder.lay_out(weights)
         weights.close()
@@ -134,7 +134,7 @@ class DeviceState:
             self._memory.lose(name)
         self._memory.lose_cache(self.deployment)
         if self.is_resident:
-            self._memory.release(part_of(self._base, EMBEDDING))
+            self._memory.release(part_of(self.base, EMBEDDING))
         self._memory.take_room(self.deployment, 0)
 
     # ---- where it is
@@ -147,7 +147,7 @@ class DeviceState:
     @property
     def groups(self) -> list[str]:
         """Of the memory, that are needed on the device; caches left out."""
-        return [*self._memory.base_parts(self._base), *self._kept_groups()]
+        return [*self._memory.base_parts(self.base), *self._kept_groups()]
 
     def _trainers(self) -> dict[str, Parkable]:
         worker = self.worker

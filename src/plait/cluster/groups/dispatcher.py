@@ -160,6 +160,7 @@ class GroupDispatcher:
     def switched(self, switch: Switched) -> None:
         self.residents.report(switch.footprints, switch.resident)
         self.setups.observe_load(switch.activated, switch.tier, switch.load_s)
+        self.residents.found_in(switch.activated, switch.tier)
         for name, seconds in switch.offloads_s.items():
             self.setups.observe_offload(name, seconds)
         self.counters.switched(switch.load_s + sum(switch.offloads_s.values()))

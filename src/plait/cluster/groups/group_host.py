@@ -118,6 +118,8 @@ class GroupHost:
             state.fit()
         except CapacityError as error:
             state.close()
+            if all(other.base != base for other in self.states.values()):
+                self.memory.drop_base(base)
             budget = self.memory.device_bytes
             raise CapacityError(
                 f"{frame.deployment} takes {state.num_bytes} bytes on the device, workers.device_bytes is {budget}.",
@@ -133,6 +135,8 @@ class GroupHost:
         if state is not None:
             state.worker.close()
             state.close()
+            if all(other.base != state.base for other in self.states.values()):
+                self.memory.drop_base(state.base)
         if self._call is not None and self._call.deployment == deployment:
             self._end_call(self._call)
         self._send(Unhosted(deployment, self._footprints(), self._resident()))

@@ -163,6 +163,11 @@ class GroupMemory(StateManager):
             if part not in self:
                 self.register(part, tensors)
 
+    def drop_base(self, base: str) -> None:
+        """No deployment has it any more."""
+        for part in self.base_parts(base):
+            self.lose(part)
+
     def base_parts(self, base: str) -> list[str]:
         return [name for name in self.names() if name.startswith(f"{base}/")]
 

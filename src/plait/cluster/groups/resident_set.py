@@ -60,8 +60,8 @@ class ResidentSet:
         """Bytes that each deployment takes on the device."""
         return dict(self._sizes)
 
-    def left_to(self, deployment: str, tier: str) -> None:
-        """Where its state lies now."""
+    def found_in(self, deployment: str, tier: str) -> None:
+        """Where its state was when it came to the device; there it is expected the next time."""
         self._tiers[deployment] = tier
 
     def setup_s(self, deployment: str) -> float:
