@@ -96,7 +96,8 @@ def command() -> str:
 
 
 def write_json(path: Path, rows: Sequence[Mapping[str, Any]], headlines: Mapping[str, Mapping[str, Any]]) -> None:
-    """The result file; its folder is made if need be."""
+    """The result file, a line for each row; its folder is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": machine(), "command": command(), "rows": list(rows), "headline": dict(headlines)}
-    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    about = json.dumps({"machine": machine(), "command": command(), "headline": dict(headlines)}, indent=2)
+    lines = ",\n    ".join(json.dumps(row) for row in rows)
+    path.write_text(f'{about[:-2]},\n  "rows": [\n    {lines}\n  ]\n}}\n', encoding="utf-8")

@@ -10,16 +10,16 @@ import ctypes
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.common import headline, interleave
+from benchmarks.common import Timing, headline, interleave, timed
 from plait.residency.manager import StateManager
 from plait.residency.tier import TIERS, Tier
 
@@ -60,29 +60,28 @@ def clear_cache(files: Sequence[Path]) -> None:
         os.close(descriptor)
 
 
-def spent_s(work: Callable[[], object]) -> float:
-    start_s = time.perf_counter()
-    work()
-    return time.perf_counter() - start_s
-
-
 # ---- the state manager
 
 
-def managed_times(weights: Mapping[str, Tensor], folder: Path) -> dict[str, float]:
-    """Seconds by route. The group was written to before each offload, so that it is copied, and its digests are taken."""
+def managed_times(weights: Mapping[str, Tensor], folder: Path) -> dict[str, Timing]:
+    """By route. The group was written to before each offload, so that it is copied, and its digests are taken."""
     with manager_in(folder) as manager:
         manager.register(GROUP, {name: tensor.clone() for name, tensor in weights.items()})
         times = {}
         for tier, down, up in ((Tier.HOST, *ROUTES[:2]), (Tier.DISK, *ROUTES[2:])):
             manager.acquire(GROUP, writable=True)
             manager.release(GROUP)
-            times[down] = spent_s(lambda tier=tier: (manager.offload(GROUP, tier), manager.flush()))
+            times[down] = timed(partial(_offload, manager, tier))
             manager.flush()
             clear_cache(list((folder / "disk" / "contents").iterdir()))
-            times[up] = spent_s(lambda: manager.acquire(GROUP))
+            times[up] = timed(lambda: manager.acquire(GROUP))
             manager.release(GROUP)
         return times
+
+
+def _offload(manager: StateManager, tier: Tier) -> None:
+    manager.offload(GROUP, tier)
+    manager.flush()
 
 
 def content_sizes(weights: Mapping[str, Tensor], folder: Path) -> list[int]:
@@ -95,17 +94,17 @@ def content_sizes(weights: Mapping[str, Tensor], folder: Path) -> list[int]:
 # ---- plain
 
 
-def plain_times(sizes: Sequence[int], folder: Path) -> dict[str, float]:
-    """Seconds by route."""
+def plain_times(sizes: Sequence[int], folder: Path) -> dict[str, Timing]:
+    """By route."""
     kept: list[list[Tensor]] = [[torch.ones(size, dtype=torch.uint8) for size in sizes]]
     times = {}
-    times[ROUTES[0]] = spent_s(lambda: (kept.append([buffer.clone() for buffer in kept[0]]), kept.pop(0)))
-    times[ROUTES[1]] = spent_s(lambda: kept.append([buffer.clone() for buffer in kept[0]]))
+    times[ROUTES[0]] = timed(lambda: kept.__setitem__(0, [buffer.clone() for buffer in kept[0]]))
+    times[ROUTES[1]] = timed(lambda: kept.append([buffer.clone() for buffer in kept[0]]))
     del kept[0]
     files = [folder / f"plain-{number}" for number in range(len(sizes))]
-    times[ROUTES[2]] = spent_s(lambda: _write_all(files, kept[0], folder))
+    times[ROUTES[2]] = timed(lambda: _write_all(files, kept[0], folder))
     clear_cache(files)
-    times[ROUTES[3]] = spent_s(lambda: kept.append([_read(path, size) for path, size in zip(files, sizes, strict=True)]))
+    times[ROUTES[3]] = timed(lambda: kept.append([_read(path, size) for path, size in zip(files, sizes, strict=True)]))
     for path in files:
         path.unlink()
     return times
@@ -138,32 +137,36 @@ def moves(weights: Mapping[str, Tensor], folder: Path, num_rounds: int) -> list[
     """A row per route."""
     use_new_memory()
     sizes = content_sizes(weights, folder)
-    total_bytes = sum(sizes)
     systems = {"plait": lambda: managed_times(weights, folder), "plain": lambda: plain_times(sizes, folder)}
     times = interleave(systems, num_rounds)
-    rows = []
-    for route in ROUTES:
-        plait_s, plain_s = (min(round_times[route] for round_times in times[system]) for system in ("plait", "plain"))
-        rows.append(
-            {
-                "part": "moves",
-                "route": route,
-                "bytes": total_bytes,
-                "files": len(sizes),
-                "plait_gb_per_s": total_bytes / plait_s / 1e9,
-                "plain_gb_per_s": total_bytes / plain_s / 1e9,
-                "ratio": plain_s / plait_s,
-                "all_plait_s": [round_times[route] for round_times in times["plait"]],
-                "all_plain_s": [round_times[route] for round_times in times["plain"]],
-            }
-        )
-    return rows
+    return [
+        _row(route, sizes, {name: [by_route[route] for by_route in rounds] for name, rounds in times.items()}) for route in ROUTES
+    ]
+
+
+def _row(route: str, sizes: Sequence[int], timings: Mapping[str, Sequence[Timing]]) -> dict[str, Any]:
+    total_bytes = sum(sizes)
+    plait_s, plain_s = (min(timing.wall_s for timing in timings[name]) for name in ("plait", "plain"))
+    plait_cpu_s, plain_cpu_s = (min(timing.cpu_s for timing in timings[name]) for name in ("plait", "plain"))
+    return {
+        "part": "moves",
+        "route": route,
+        "bytes": total_bytes,
+        "files": len(sizes),
+        "plait_gb_per_s": total_bytes / plait_s / 1e9,
+        "plain_gb_per_s": total_bytes / plain_s / 1e9,
+        "ratio": plain_s / plait_s,
+        "cpu_ratio": plain_cpu_s / plait_cpu_s,
+        "all_plait_s": [timing.wall_s for timing in timings["plait"]],
+        "all_plain_s": [timing.wall_s for timing in timings["plain"]],
+    }
 
 
 def move_headlines(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found = {}
     for row in rows:
         against = "a plain copy" if "host" in row["route"] else "the disk itself"
-        note = f"{row['plait_gb_per_s']:.2f} GB/s against {row['plain_gb_per_s']:.2f} of {against}"
+        speeds = f"{row['plait_gb_per_s']:.2f} GB/s against {row['plain_gb_per_s']:.2f} of {against}"
+        note = f"{speeds}; by processor time {row['cpu_ratio']:.2f}x"
         found[row["route"].replace(" ", "_")] = headline(row["ratio"], GOAL, "x", note)
     return found

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from benchmarks.common import headline
+from benchmarks.common import headline, timed
 from benchmarks.state_model import num_bytes, other_model
-from benchmarks.state_moves import clear_cache, manager_in, spent_s
+from benchmarks.state_moves import clear_cache, manager_in
 from plait.residency.manager import StateManager
 from plait.residency.tier import Tier
 
@@ -40,7 +40,7 @@ def switches(weights: Mapping[str, Tensor], folder: Path, num_rounds: int) -> li
 
 def _switch_s(manager: StateManager, name: str, is_trained: bool, folder: Path) -> float:
     clear_cache(list((folder / "disk" / "contents").iterdir()))
-    switch_s = spent_s(lambda: manager.acquire(name))
+    switch_s = timed(lambda: manager.acquire(name)).wall_s
     if is_trained:
         manager.acquire(name, writable=True)
         manager.release(name)

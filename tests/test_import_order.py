@@ -10,14 +10,17 @@ import pytest
 LEVELS = (
     ("types", "config", "transport", "observe"),
     ("models", "lora"),
-    ("state", "kv", "residency"),
-    ("engine", "drafting", "rollout", "environments", "rewards", "training", "scheduling"),
+    ("state", "kv", "residency", "sharding"),
+    ("engine", "drafting", "rollout", "environments", "rewards", "training", "scheduling", "placement"),
     ("tasks", "operations", "cluster"),
     ("server", "client", "cli", "simulation"),
 )
 """From the lowest to the highest; a package imports its own level and those before it."""
 LEVEL_OF = {package: level for level, packages in enumerate(LEVELS) for package in packages}
-TORCH_FREE = ("types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "scheduling", "cli.main")
+TORCH_FREE = (
+    "types", "config", "transport", "observe", "state", "drafting", "environments", "rewards", "scheduling", "placement",
+    "simulation", "cli.main",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Groups to try a state manager with, and whether it has what it says it has."""
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -26,8 +27,16 @@ def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
     )
 
 
-def audit(manager: StateManager, folder: Path) -> None:
-    """With nothing under way: every byte is counted, nothing is reserved, half written, or of no group."""
+def opened(folder: Path, budgets: Mapping[Tier, int | None]) -> StateManager:
+    """Its calls to the system come in an order that depends on no threads, if the caller waits for what it starts."""
+    manager = StateManager(budgets, "cpu", folder / "host", folder / "disk")
+    assert manager._stores.host is not None
+    manager._stores.host._later = lambda call, *arguments: call(*arguments)
+    return manager
+
+
+def audit(manager: StateManager, folder: Path, held: Collection[str] = ()) -> None:
+    """With nothing under way: every byte is counted, nothing is reserved, half written, or of no group; pinned is what is held."""
     stores, ledger = manager._stores, manager._ledger
     assert stores.host is not None
     stores.discard([])  # what could not be removed before is removed now
@@ -41,7 +50,7 @@ def audit(manager: StateManager, folder: Path) -> None:
         assert ledger.used_bytes(tier) == sum(found[tier].values())
         budget = ledger.budgets[tier]
         assert budget is None or ledger.used_bytes(tier) <= budget
-        assert not +ledger._pins[tier]
+        assert (+ledger._pins[tier]).keys() == (set(held) if tier is Tier.DEVICE else set())
         for key in found[tier]:
             assert not ledger.is_garbage(tier, key), f"{key} is of no group"
     assert not ledger.num_reservations

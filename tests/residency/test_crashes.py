@@ -6,7 +6,7 @@ from pathlib import Path
 
 from plait.residency.manager import StateManager
 from plait.residency.tier import TIERS, Tier
-from tests.residency.audit import audit, same, tensors
+from tests.residency.audit import audit, opened, same, tensors
 from tests.residency.faults import Turn, injected, kill
 
 STRIDE = 3
@@ -14,7 +14,7 @@ STRIDE = 3
 
 
 def manager_of(folder: Path) -> StateManager:
-    return StateManager(dict.fromkeys(TIERS), "cpu", folder / "host", folder / "disk")
+    return opened(folder, dict.fromkeys(TIERS))
 
 
 def store(manager: StateManager, name: str, seed: int) -> None:

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from plait.residency.manager import StateManager
 from plait.residency.tier import Tier
 from plait.types.errors import CapacityError, PlaitError, StateError
-from tests.residency.audit import LARGE_BYTES, audit, same, tensors
+from tests.residency.audit import LARGE_BYTES, audit, opened, same, tensors
 from tests.residency.faults import Turn, fail, injected
 
 ROOM = 3 * LARGE_BYTES
@@ -21,7 +22,7 @@ ROOM = 3 * LARGE_BYTES
 
 def manager_of(folder: Path, device: int | None = ROOM, host: int | None = ROOM, disk: int | None = None) -> StateManager:
     budgets = {Tier.DEVICE: device, Tier.HOST: host, Tier.DISK: disk}
-    return StateManager(budgets, "cpu", folder / "host", folder / "disk")
+    return opened(folder, budgets)
 
 
 def attempt(work: Callable[[], object], failures: list[PlaitError]) -> bool:
@@ -36,17 +37,17 @@ def attempt(work: Callable[[], object], failures: list[PlaitError]) -> bool:
 def exercise(manager: StateManager, contents: dict[str, int], failures: list[PlaitError]) -> None:
     """`contents`: group -> the seed of what it should hold; kept up to date with what has worked."""
     for seed in range(3):
-        if attempt(lambda seed=seed: manager.register(f"g{seed}", tensors(seed)), failures):
+        if attempt(partial(manager.register, f"g{seed}", tensors(seed)), failures):
             contents[f"g{seed}"] = seed
     for name in list(contents):
-        if attempt(lambda name=name: manager.acquire(name, writable=True), failures):
+        if attempt(partial(manager.acquire, name, writable=True), failures):
             manager.release(name)
-        if attempt(lambda name=name: manager.update(name, tensors(contents[name] + 10)), failures):
+        if attempt(partial(manager.update, name, tensors(contents[name] + 10)), failures):
             contents[name] += 10
         with manager._mover.moving(name):
-            attempt(lambda name=name: manager._mover.leave(name, Tier.DISK), failures)
+            attempt(partial(manager._mover.leave, name, Tier.DISK), failures)
     for name in list(contents)[:1]:
-        if attempt(lambda name=name: manager.drop(name), failures):
+        if attempt(partial(manager.drop, name), failures):
             del contents[name]
 
 
@@ -113,7 +114,8 @@ def damage_of(kind: str) -> Callable[[Path], None]:
     def truncate(path: Path) -> None:
         os.truncate(path, path.stat().st_size - 1)
 
-    return {"missing": Path.unlink, "truncated": truncate, "flipped": flip}[kind]
+    damages: dict[str, Callable[[Path], None]] = {"missing": Path.unlink, "truncated": truncate, "flipped": flip}
+    return damages[kind]
 
 
 @pytest.mark.parametrize("kind", ["missing", "truncated", "flipped"])

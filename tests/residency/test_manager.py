@@ -139,3 +139,17 @@ def test_a_new_manager_finds_what_is_on_disk(folder: Path) -> None:
     assert second.group("a").version == 7
     assert same(second.acquire("a"), tensors(1))
     second.close()
+
+
+def test_room_that_somebody_keeps_is_not_waited_for(make: Make, folder: Path) -> None:
+    manager = make(device=3 * LARGE_BYTES)
+    manager.register("a", tensors(1))
+    manager.offload("a")
+    manager.flush()
+    room = manager._mover.reserve(Tier.DEVICE, {"activations": 2 * LARGE_BYTES})
+    with pytest.raises(CapacityError, match="do not fit"):
+        manager.acquire("a")
+    manager._mover.roll_back(room)
+    assert same(manager.acquire("a"), tensors(1))
+    manager.release("a")
+    audit(manager, folder)

@@ -1,12 +1,13 @@
 """Runs a queue, and notes what overtook what."""
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import mean
 
 from plait.scheduling.function_call import FunctionCall
 from plait.scheduling.group_queue import GroupQueue
-from plait.scheduling.orders import Order
+from plait.scheduling.hrrs import Hrrs, expected_s
 from plait.scheduling.resident_slots import ResidentSlots
 from plait.scheduling.service_times import ServiceTimes
 from plait.scheduling.setup_times import SetupTimes
@@ -37,18 +38,33 @@ class Record:
     call: FunctionCall
     cost_s: float = 0.0
     """The most expected of it, and of those of its stream before it, at any decision."""
+    ahead_s: float = 0.0
+    """The furthest that any decision looked ahead."""
     start_s: float = 0.0
     before_s: float = 0.0
     """How long others ran after its arrival that had arrived before it."""
     passings: list[Passing] = field(default_factory=list)
 
 
+class Watched(Hrrs):
+    def pick(
+        self,
+        heads: Sequence[FunctionCall],
+        now_s: float,
+        service_s: Callable[[FunctionCall], float],
+        setup_s: Callable[[str], float],
+    ) -> FunctionCall:
+        self.ahead_s = self.lookahead * mean(expected_s(heads, service_s, setup_s))
+        return super().pick(heads, now_s, service_s, setup_s)
+
+
 class Trial:
     """`streams`: (deployment, stream) -> steps. Closed: each call of a stream arrives after the one before it ended."""
 
-    def __init__(self, streams: Mapping[tuple[str, str], Sequence[Step]], order: Order, setup_s: float, is_closed: bool) -> None:
+    def __init__(self, streams: Mapping[tuple[str, str], Sequence[Step]], order: Watched, setup_s: float, is_closed: bool) -> None:
         self.services = ServiceTimes()
         self.slots = ResidentSlots(SetupTimes(setup_s))
+        self.order = order
         self.queue = GroupQueue(order, self.services, self.slots)
         self.steps = {key: list(steps) for key, steps in streams.items()}
         self.is_closed = is_closed
@@ -94,6 +110,8 @@ class Trial:
         self._note_costs()
         call = self.queue.next(self.now_s)
         assert call
+        for record in self.waiting:
+            record.ahead_s = max(record.ahead_s, self.order.ahead_s)
         record = next(record for record in self.waiting if record.call == call)
         record.start_s = self.now_s
         passing = Passing(call, self._cost_s(call), self.now_s)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 from plait.scheduling.function_call import FunctionCall
+from plait.scheduling.service_times import Kind, kind_of
 
 Service = Callable[[FunctionCall], float]
 Setup = Callable[[str], float]
@@ -50,6 +51,14 @@ def hrrs(queue: SlowQueue, heads: list[FunctionCall], now_s: float, service_s: S
     return max(heads, key=score)
 
 
+def looking_ahead(queue: SlowQueue, heads: list[FunctionCall], now_s: float, service_s: Service, setup_s: Setup) -> FunctionCall:
+    """By one call of the mean length, which is that of the first of each kind."""
+    kinds: dict[Kind, float] = {}
+    for call in heads:
+        kinds.setdefault(kind_of(call), service_s(call) + setup_s(call.deployment))
+    return hrrs(queue, heads, now_s + sum(kinds.values()) / len(kinds), service_s, setup_s)
+
+
 def fifo(queue: SlowQueue, heads: list[FunctionCall], now_s: float, service_s: Service, setup_s: Setup) -> FunctionCall:
     return heads[0]
 
@@ -79,6 +88,7 @@ def round_robin(queue: SlowQueue, heads: list[FunctionCall], now_s: float, servi
 
 SLOW_ORDERS: dict[str, SlowOrder] = {
     "hrrs": hrrs,
+    "looking-ahead": looking_ahead,
     "fifo": fifo,
     "round-robin": round_robin,
     "least-recently-served": least_recent,

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from plait.rollout.context_scheduler import ContextScheduler
 from plait.rollout.request import GenerationRequest
+from plait.simulation.light_request import light_request
 from plait.simulation.rollout import SimulatedRollout
 from plait.types.policy import PolicyVersion
-from plait.types.sampling import SamplingParams
 
 
 class StepCosts:
@@ -42,7 +42,7 @@ class StepCosts:
 
 def request(number: int, group: str = "") -> GenerationRequest:
     policy = PolicyVersion("tenant", "task", 0)
-    return GenerationRequest(f"r{number}", "task", policy, None, (1, 2), SamplingParams(1000, seed=number), group=group)
+    return light_request(f"r{number}", "task", policy, 2, 1000, group)
 
 
 def run(

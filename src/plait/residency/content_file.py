@@ -20,7 +20,7 @@ from plait.types.errors import StateError
 
 log = logging.getLogger(__name__)
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 19
 """Small enough to stay in the processor's cache between the digest and the copy."""
 REMEDY = "Load the group again from where it came from."
 
@@ -77,14 +77,18 @@ def read(path: Path, buffer: Tensor, expected_digest: str = "") -> None:
         raise StateError(f"{path} is damaged: its digest is {hasher.hexdigest()}, not {expected_digest}.", REMEDY)
 
 
-def announce(path: Path) -> None:
-    """Let the system begin to read a file that is to be read soon. Whether it can be read is found out then."""
+def advise(path: Path, advice: str) -> None:
+    """Tell the system, where it listens, what a file is for.
+
+    `POSIX_FADV_WILLNEED`: to be read soon, so it begins to. `POSIX_FADV_DONTNEED`: not to be read for long, so it begins to
+    write out what is not on the disk yet, and forgets the rest.
+    """
     if not hasattr(os, "posix_fadvise"):
         return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # whoever reads or syncs the file will find out
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(descriptor, 0, 0, getattr(os, advice))
         finally:
             os.close(descriptor)
 

@@ -29,7 +29,13 @@ class Copier:
             group = self._stores.groups[name]
             if self._stores.disk is None or self._ledger.saved(name) == group.contents.keys():
                 return
-        self._stores.disk.publish(group)
+        try:
+            self._stores.disk.publish(group)
+        except StateError:
+            with self._changed:
+                if self._ledger.saved(name) and not self._stores.disk.lists(name):
+                    self._stores.discard(self._ledger.forget(name))
+            raise
         with self._changed:
             self._stores.discard(self._ledger.save(name, group.contents))
 

@@ -91,9 +91,12 @@ class DiskStore:
             key = other_key(key)
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Wait until contents that were written are on the disk, all together: each alone would wait for the disk by itself."""
-        for key in keys:
-            content_file.sync(self._contents / key)
+        """Wait until contents that were written are on the disk: all begin to be written out before the first is waited for."""
+        paths = [self._contents / key for key in keys]
+        for path in paths:
+            content_file.advise(path, "POSIX_FADV_DONTNEED")
+        for path in paths:
+            content_file.sync(path)
         sync_folder(self._contents)
 
     def read(self, key: str, buffer: Tensor) -> None:
@@ -101,7 +104,7 @@ class DiskStore:
 
     def announce(self, key: str) -> None:
         """A content is to be read soon."""
-        content_file.announce(self._contents / key)
+        content_file.advise(self._contents / key, "POSIX_FADV_WILLNEED")
 
     def holds(self, key: str, buffer: Tensor) -> bool:
         return content_file.compare(self._contents / key, buffer)
@@ -113,17 +116,32 @@ class DiskStore:
     # ---- groups
 
     def publish(self, group: TensorGroup) -> None:
-        """All of its contents are here: from now on, after any crash, so is the group. `StateError` if it cannot be written."""
+        """All of its contents are here: from now on, after any crash, so is the group.
+
+        `StateError` if it cannot be written; then it is here as it was before, or not any more (`lists`).
+        """
         encoded = msgspec.json.encode(group)
-        replace_file(self._path(group.name), msgspec.json.encode(_Envelope(msgspec.Raw(encoded), digest_bytes(encoded))))
+        content, path = msgspec.json.encode(_Envelope(msgspec.Raw(encoded), digest_bytes(encoded))), self._path(group.name)
+        try:
+            replace_file(path, content)
+        except StateError:
+            if path.exists() and path.read_bytes() == content:  # but a crash might bring back the one before
+                self.withdraw(group.name)
+            raise
+
+    def lists(self, name: str) -> bool:
+        return self._path(name).exists()
 
     def withdraw(self, name: str) -> None:
-        """The group is no longer here after a crash; its contents can be removed then."""
+        """The group is no longer here, and its contents can be removed. `StateError` if it is still here."""
         try:
             self._path(name).unlink(missing_ok=True)
-            sync_folder(self._groups)
         except OSError as error:
             raise StateError(f"cannot remove {self._path(name)}: {error.strerror or error}.", "Mend the disk.") from error
+        try:
+            sync_folder(self._groups)
+        except OSError as error:  # gone all the same, unless there is a crash before the disk hears of it
+            log.warning("cannot sync %s: %s", self._groups, error)
 
     def _path(self, name: str) -> Path:
         return self._groups / f"{digest_bytes(name.encode())}.json"

@@ -19,9 +19,12 @@ from plait.residency.tier import TIERS, Tier
 
 
 class Reservation(msgspec.Struct, frozen=True):
+    """`is_lasting`: it is nobody's move, and ends when its owner pleases."""
+
     number: int
     tier: Tier
     contents: dict[str, int]
+    is_lasting: bool = False
 
 
 class ResidencyLedger(Holdings):
@@ -48,6 +51,11 @@ class ResidencyLedger(Holdings):
     def num_reservations(self) -> int:
         return len(self._reservations)
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether a move has its room and has not ended."""
+        return any(not reservation.is_lasting for reservation in self._reservations.values())
+
     def used_bytes(self, tier: Tier) -> int:
         """Of what is there and of what is to come."""
         return self._used_bytes[tier]
@@ -57,13 +65,13 @@ class ResidencyLedger(Holdings):
         budget = self.budgets[tier]
         return 0 if budget is None else max(0, self._used_bytes[tier] + num_bytes - budget)
 
-    def reserve(self, tier: Tier, contents: Contents) -> Reservation | None:
+    def reserve(self, tier: Tier, contents: Contents, is_lasting: bool = False) -> Reservation | None:
         """Room for contents that are to come; None as long as there is not enough."""
         num_bytes = sum(contents.values())
         if self.shortfall(tier, num_bytes):
             return None
         self._num_made += 1
-        reservation = Reservation(self._num_made, tier, dict(contents))
+        reservation = Reservation(self._num_made, tier, dict(contents), is_lasting)
         self._reservations[reservation.number] = reservation
         self._used_bytes[tier] += num_bytes
         return reservation

@@ -104,21 +104,24 @@ class Mover:
 
     # ---- room
 
-    def reserve(self, tier: Tier, contents: Mapping[str, int], owner: str, spared: Collection[str] = ()) -> Reservation:
-        """Room for contents of a group, if need be made by moving others down. `CapacityError` if there cannot be enough."""
-        reservation = self._try_reserve(tier, contents)
+    def reserve(self, tier: Tier, contents: Mapping[str, int], owner: str = "", spared: Collection[str] = ()) -> Reservation:
+        """Room for a move of a group; without an `owner`, room that lasts until it is rolled back. Others make room by moving down.
+
+        `CapacityError` if there cannot be enough.
+        """
+        reservation = self._try_reserve(tier, contents, not owner)
         if reservation is None:
             with self._room:
-                while (reservation := self._try_reserve(tier, contents)) is None:
+                while (reservation := self._try_reserve(tier, contents, not owner)) is None:
                     if tier is Tier.DISK:
                         self._withdraw_stale(contents, owner)
                     else:
                         self._make_room(tier, contents, spared)
         return reservation
 
-    def _try_reserve(self, tier: Tier, contents: Mapping[str, int]) -> Reservation | None:
+    def _try_reserve(self, tier: Tier, contents: Mapping[str, int], is_lasting: bool) -> Reservation | None:
         with self._changed:
-            return self._ledger.reserve(tier, contents)
+            return self._ledger.reserve(tier, contents, is_lasting)
 
     def _make_room(self, tier: Tier, contents: Mapping[str, int], spared: Collection[str]) -> None:
         """Let a set of groups leave, or wait for somebody's move."""
@@ -150,7 +153,7 @@ class Mover:
 
     def _await_reservations(self, tier: Tier, num_bytes: int) -> None:
         """Moves that have their room end by themselves, and then what they moved may leave, or what they left may be taken."""
-        if not self._ledger.num_reservations:
+        if not self._ledger.is_moving:
             raise self._no_room(tier, num_bytes)
         self._changed.wait(WAIT_S)
 

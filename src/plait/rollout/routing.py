@@ -1,8 +1,9 @@
 """On which engine a chunk runs: where its prefix is, within a bound on the load. Pure.
 
 After Seer (arXiv 2511.14617, section on the global pool): while the rows of the engines in question differ by at most `max_spread`,
-the one with the longest matching prefix, else the one with the fewest rows; where another has over `min_pull_tokens` more of the
-prefix, that is to be pulled. What engines hold is taken to be what ran there: the request's own last chunk, or a sibling's prompt.
+and by a quarter of the most, the one with the longest matching prefix, else the one with the fewest rows; where another has over
+`min_pull_tokens` more of the prefix, that is to be pulled. What engines hold is taken to be what ran there: the request's own last
+chunk, or a sibling's prompt.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ GroupKey = tuple[str, str, str]
 """(tenant, queue, group)."""
 
 MAX_SPREAD = 32
+RELATIVE_SPREAD = 0.25
+"""Of the rows of the fullest: in a tail a few rows are much."""
 MIN_PULL_TOKENS = 512
 
 
@@ -31,7 +34,7 @@ class Router:
         """(one of the `candidates`, which have room; the one of all `engines` to pull from)."""
         hits = self.hits(request, group)
         rows = [engine.num_rows for engine in candidates]
-        follows = max(rows) - min(rows) <= self.max_spread
+        follows = max(rows) - min(rows) <= min(self.max_spread, max(1, RELATIVE_SPREAD * max(rows)))
         chosen = min(candidates, key=lambda e: (-hits.get(e.name, 0) if follows else 0, e.num_rows, -e.free_tokens))
         best = max(engines, key=lambda e: hits.get(e.name, 0))
         is_short = hits.get(best.name, 0) - hits.get(chosen.name, 0) > self.min_pull_tokens

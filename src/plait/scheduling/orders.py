@@ -4,14 +4,14 @@
 - `heads` come in order of arrival, so the first of equals is the one that came first: ties are FIFO in every order.
 - `pick` takes O(len(heads)), FIFO O(1). `GroupQueue` passes one head for each kind of call (deployment, function, class of size)
   that waits, whatever the number of calls and streams.
-- Except for FIFO and `Hrrs`, no order bounds how long a call may wait for others.
+- Only `ShortestFirst` may let a call wait for ever. How far others overtake it under `Hrrs`, `hrrs.py` says.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from plait.scheduling.function_call import FunctionCall
-from plait.scheduling.hrrs import Hrrs
+from plait.scheduling.hrrs import Hrrs, expected_s
 
 __all__ = ["ORDERS", "Fifo", "Hrrs", "LeastRecentlyServed", "Order", "RoundRobin", "ShortestFirst"]
 
@@ -57,8 +57,8 @@ class ShortestFirst:
         service_s: Callable[[FunctionCall], float],
         setup_s: Callable[[str], float],
     ) -> FunctionCall:
-        setups = {name: setup_s(name) for name in {call.deployment for call in heads}}
-        return min(heads, key=lambda call: service_s(call) + setups[call.deployment])
+        costs_s = expected_s(heads, service_s, setup_s)
+        return heads[costs_s.index(min(costs_s))]
 
     def served(self, call: FunctionCall) -> None:
         pass

@@ -8,6 +8,7 @@
 """
 
 import math
+from functools import lru_cache
 
 from plait.scheduling.function_call import FunctionCall
 from plait.scheduling.moving_average import MovingAverage
@@ -18,6 +19,7 @@ Kind = tuple[str, str, int]
 DEFAULT_S = 1.0
 
 
+@lru_cache(1 << 16)
 def size_class(size_tokens: int) -> int:
     """Two classes an octave: 1 | 2 | 3 | 4 5 | 6 7 | 8 to 11 | 12 to 15 | ..., and one for 0."""
     if size_tokens < 2:

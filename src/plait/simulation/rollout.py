@@ -9,6 +9,7 @@ from plait.rollout.request import GenerationRequest
 from plait.rollout.scheduler import Scheduler
 from plait.simulation.costs import CostModel
 from plait.simulation.engine import SimulatedEngine
+from plait.simulation.light_request import LightRequest
 from plait.types.chunks import Chunk
 
 OnDone = Callable[[GenerationRequest], None]
@@ -56,7 +57,8 @@ class SimulatedRollout:
         request = self.dispatcher.ended(chunk.request_id)
         if request is None:
             return
-        request.tokens += [0] * drawn
+        assert isinstance(request, LightRequest)
+        request.drew(drawn)
         if is_last:
             self.scheduler.finish(request.request_id)
             del self.lengths[request.request_id]

@@ -1,0 +1,55 @@
+"""Whether jobs may run together: every one of them, new and old, keeps its slowdown bound.
+
+- Weave's rule first, for it is cheap: a group whose load (phases and a switch before each, over the period) reaches its cycle takes
+  nobody.
+- Then the co-run is executed twice over many periods: from the phases that the jobs have now, and with all starting at once, since
+  jobs of different periods meet in every way sooner or later. The worse of both, with MARGIN, must be within the job's SLO.
+- Only jobs that share a group, directly or through others, are looked at; more than MAX_COUPLED of them are refused.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from plait.placement.corun import Member, slowdowns
+
+MARGIN = 0.01
+"""Of the SLO, kept for what a run longer than the estimate's may add."""
+MAX_COUPLED = 10
+FIRST_LOOK, FIRST_LOOK_MARGIN = 8, 0.15
+"""Who is late by this much after so few periods need not be looked at for longer."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """`slowdowns`: T_co / T_solo by job, empty if they were not needed to refuse."""
+
+    is_admitted: bool
+    slowdowns: dict[str, float] = {}
+    reason: str = ""
+
+
+def load_fits(loads: Sequence[float]) -> bool:
+    """Weave: skip when load >= cycle."""
+    return sum(loads) < 1.0
+
+
+def judge(members: Sequence[Member], slos: Mapping[str, float]) -> Verdict:
+    if len(members) > MAX_COUPLED:
+        return Verdict(False, reason=f"{len(members)} jobs would depend on each other, more than {MAX_COUPLED}")
+    late = _late(slowdowns(members, FIRST_LOOK), {job_id: slo + FIRST_LOOK_MARGIN for job_id, slo in slos.items()})
+    if late:
+        return Verdict(False, reason=late)
+    expected = slowdowns(members)
+    late = _late(expected, slos)
+    if not late:
+        convoy = slowdowns([msgspec.structs.replace(member, start_s=0.0) for member in members])
+        expected = {job_id: max(value, convoy[job_id]) for job_id, value in expected.items()}
+        late = _late(expected, slos)
+    return Verdict(not late, expected, late)
+
+
+def _late(expected: Mapping[str, float], slos: Mapping[str, float]) -> str:
+    for job_id, slowdown in expected.items():
+        if slowdown > max(1.0, slos[job_id] * (1 - MARGIN)):
+            return f"job {job_id} would be {slowdown:.2f} times as slow, bound {slos[job_id]:.2f}"
+    return ""

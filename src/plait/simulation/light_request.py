@@ -1,0 +1,56 @@
+"""Requests whose tokens are only counted: lengths of tens of thousands cost no memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from plait.rollout.request import GenerationRequest
+from plait.types.chunks import Chunk
+from plait.types.policy import PolicyVersion
+from plait.types.sampling import SamplingParams
+
+
+class Counted(Sequence[int]):
+    """So many zeros. Only as much of a list as lengths need. `prompt` tells different ones apart."""
+
+    __slots__ = ("num", "prompt")
+
+    def __init__(self, num: int, prompt: str = "") -> None:
+        self.num, self.prompt = num, prompt
+
+    def __hash__(self) -> int:
+        return hash((self.num, self.prompt))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Counted) and (self.num, self.prompt) == (other.num, other.prompt)
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __getitem__(self, index: Any) -> Any:
+        return Counted(len(range(self.num)[index])) if isinstance(index, slice) else 0
+
+    def grow(self, num: int) -> None:
+        self.num += num
+
+
+def light_request(
+    request_id: str, queue: str, policy: PolicyVersion, context_tokens: int, max_new_tokens: int, group: str = ""
+) -> GenerationRequest:
+    context: Any = Counted(context_tokens, group or request_id)
+    tokens: Any = Counted(0)
+    return LightRequest(request_id, queue, policy, None, context, SamplingParams(max_new_tokens), group=group, tokens=tokens)
+
+
+class LightRequest(GenerationRequest):
+    """A request whose `context_tokens` and `tokens` are `Counted`."""
+
+    def next_chunk(self, chunk_tokens: int, stretch_tokens: int = 0) -> Chunk:
+        context: Any = Counted(len(self.context_tokens) + len(self.tokens))
+        return Chunk(
+            self.chunk_id, self.policy, context, self.chunk_budget(chunk_tokens), self.sampling,
+            generated_tokens=len(self.tokens), group=self.group, generation=self.request_id, stretch_tokens=stretch_tokens,
+        )  # fmt: skip
+
+    def drew(self, num_tokens: int) -> None:
+        tokens: Any = self.tokens
+        tokens.grow(num_tokens)
