@@ -77,19 +77,29 @@ def test_a_turn_of_sampling_ends_at_the_boundaries_of_chunks_when_another_waits(
     process.send("a", SubmitChunks((chunk("r1"), chunk("r2"))))
     process.now_s = 1.0
     process.send("b", backward("m", 1))
-    process.now_s = 2.0
+    process.now_s = 100.0
     process.end_chunk("r1", chunk("r3"))
     assert (list(process.chunks), process.running) == (["r2"], None)
     process.end_chunk("r2", chunk("r4"))
     assert isinstance(process.running, RunCall)
     assert process.running.deployment == "b"
-    process.now_s = 3.0
+    process.now_s = 101.0
     process.end_call()
     assert sorted(process.chunks) == ["r3", "r4"], "and goes on after it"
 
 
+def test_a_turn_of_sampling_goes_on_as_long_as_the_order_prefers_it_to_a_switch() -> None:
+    process = group(Hrrs())
+    process.send("a", SubmitChunks((chunk("r1"),)))
+    process.now_s = 1.0
+    process.send("b", backward("m", 1))
+    process.now_s = 2.0
+    process.end_chunk("r1", chunk("r2"))
+    assert list(process.chunks) == ["r2"], "what is there has no setup"
+
+
 def test_chunks_that_go_on_past_their_budgets_end_as_soon_as_somebody_waits() -> None:
-    process = group()
+    process = group(Fifo())
     process.send("a", SubmitChunks((chunk("r1"),)))
     assert process.ended_stretches == []
     process.send("b", backward("m", 1))
