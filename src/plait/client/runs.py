@@ -9,6 +9,7 @@ from pathlib import Path
 
 from plait.client.environments import start_environments
 from plait.client.reports import write_run_report
+from plait.cluster.groups.factory import WorkerFactory
 from plait.config.checks import check_settings
 from plait.config.run import RunSettings
 from plait.models.catalogue import find
@@ -96,7 +97,11 @@ async def drive(
 def _compute(settings: RunSettings, paths: Mapping[str, Path], directory: RunDirectory) -> Compute:
     """Workers of its own for each base model; `paths` tells where each lies."""
     folders = {name: directory.path / (f"kv-{number}" if number else "kv") for number, name in enumerate(paths)}
-    computes = {name: OwnCompute(settings.of_model(name), str(paths[name]), kv_folder=folders[name]) for name in paths}
+    workers = WorkerFactory(settings.workers, settings.model.device)
+    computes = {
+        name: OwnCompute(settings.of_model(name), str(paths[name]), kv_folder=folders[name], make_workers=workers.of(name))
+        for name in paths
+    }
     if len(computes) == 1:
         return next(iter(computes.values()))
     return BasesCompute(computes, {task.name: settings.model_of(task) for task in settings.tasks})

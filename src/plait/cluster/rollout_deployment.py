@@ -61,8 +61,8 @@ class DeploymentListener(Protocol):
 class RolloutDeployment:
     """`scheduler` decides whose chunk goes next and where; None: as the settings say.
 
-    The cache's disk tier, if there is one, lies in `kv_folder`, in the folder of all that workers read and write. `make_workers` None:
-    workers of its own, as `workers.executor` says.
+    The cache's disk tier, if there is one, lies in `kv_folder`, in the folder of all that workers read and write.
+    `make_workers` None: workers of its own, where `workers.executor` says.
     """
 
     siblings: SiblingTokens | None = None

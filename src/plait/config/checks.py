@@ -46,6 +46,7 @@ def check_deployments(settings: Deployable, further: Sequence[FurtherModelSettin
     """Of each base model: memory that could not hold even one sequence, and workers that there cannot be."""
     yield from _check_sizes(settings.model, settings.engine, settings.training)
     yield from _check_workers(settings.workers, settings.engine)
+    yield from _check_multiplexing(settings.workers, further)
     yield from _check_engine(settings.engine)
     for index, model in enumerate(further):
         own = f'models[{index}] (name "{model.name}").'
@@ -77,7 +78,7 @@ def _check_sizes(
 
 def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, own: str = "", engine_key: str = "") -> Iterator[str]:
     yield from _check_executor(workers, engine, own, engine_key)
-    if workers.layout != "shared":
+    if workers.layout == "split":
         return
     for key in ("rollout_engines", "train_workers"):
         if (number := getattr(workers, key)) > 1:
@@ -97,6 +98,20 @@ def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, o
     if engine.python and workers.executor != "process":
         executor = f'{own}workers.executor = "{workers.executor}"'
         yield f'{engine_key}engine.python = "{engine.python}" has no effect on {executor}: remove it'
+    if workers.layout == "multiplexed" and workers.executor != "process":
+        executor = f'{own}workers.executor = "{workers.executor}"'
+        yield f'{executor} has no effect with {own}workers.layout = "multiplexed", whose groups are processes: remove it'
+
+
+def _check_multiplexing(workers: WorkerSettings, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
+    is_multiplexed = workers.layout == "multiplexed"
+    if is_multiplexed and workers.device_bytes is None:
+        yield 'workers.layout = "multiplexed" shares out what the device has: set workers.device_bytes'
+    if not is_multiplexed and workers.device_bytes is not None:
+        yield f'workers.device_bytes has no effect with workers.layout = "{workers.layout}": remove it, or choose "multiplexed"'
+    for index, model in enumerate(further):
+        if model.workers is not None and (model.workers.layout == "multiplexed" or is_multiplexed):
+            yield f'models[{index}] (name "{model.name}").workers has no effect where workers are multiplexed: remove it'
 
 
 def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:

@@ -31,8 +31,9 @@ class ModelSettings(Settings):
 class DeploymentWorkerSettings(Settings):
     """The processes of one base model."""
 
-    layout: Literal["split", "shared"] = "split"
-    """"split": rollout and training in a process each; "shared": one process does both."""
+    layout: Literal["split", "shared", "multiplexed"] = "split"
+    """"split": rollout and training in a process each; "shared": one process does both; "multiplexed": one process does both for
+    all base models, one call at a time, with on the device what fits `device_bytes`."""
     rollout_engines: Annotated[int, Field(ge=1, le=64)] = 1
     """Rollout processes, each with the model and a cache of its own. A generation may go on at another after each chunk."""
     rollout_threads: Annotated[int, Field(ge=1)] = 1
@@ -55,6 +56,12 @@ class DeploymentWorkerSettings(Settings):
 
 
 class WorkerSettings(DeploymentWorkerSettings):
+    device_bytes: Annotated[int, Field(ge=1)] | None = None
+    """What multiplexed workers may take on the device together: weights, caches, adapters with their gradients and moments."""
+    host_bytes: Annotated[int, Field(ge=1)] | None = None
+    """Main memory for what multiplexed workers have off the device; absent: as much as there is."""
+    order: Literal["hrrs", "fifo", "round_robin", "least_recently_served", "shortest_first"] = "hrrs"
+    """Whose call multiplexed workers run next. "hrrs": the highest ratio of waiting to expected time, setup included."""
     environment_processes: Annotated[int, Field(ge=1)] = 2
     """Processes that run environments and rewards, shared by all tasks."""
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
+from plait.cluster.groups.factory import WorkerFactory
 from plait.cluster.messages import Ready
 from plait.config.server import ServerSettings
 from plait.operations.futures import FutureLimits
@@ -74,7 +75,10 @@ class Service:
         self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
         self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
         names = [own for own, *_ in settings.model_names]
-        self.bases = Bases([Base(settings.of_model(name), n, self.metrics, self.fail) for n, name in enumerate(names)])
+        workers = WorkerFactory(settings.workers, settings.model.device)
+        self.bases = Bases(
+            [Base(settings.of_model(name), n, self.metrics, self.fail, workers.of(name)) for n, name in enumerate(names)]
+        )
         self.futures = Futures(
             FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
         )

@@ -15,6 +15,7 @@ from torch import Tensor
 from plait.config.task import LossSettings, OptimizerSettings
 from plait.lora.mix import FusedAdapter
 from plait.models.decoder import Decoder
+from plait.training.memory_order import Order, laid_as, laid_flat, memory_order
 from plait.training.optimizer import AdapterOptimizer
 from plait.training.training_pass import PassResult, PassSettings, TrainingPass
 from plait.types.datum import Datum
@@ -29,6 +30,8 @@ class Trainer(ABC):
         self._parameters = parameters
         self._optimizer = AdapterOptimizer(parameters)
         self._gradients: dict[str, Tensor] = {}
+        self._orders: dict[str, Order] = {}
+        """How the tensors lay in memory that were given up."""
 
     @abstractmethod
     def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> TrainingPass:
@@ -105,16 +108,18 @@ class Trainer(ABC):
         parameters = {f"parameters/{name}": p.detach() for name, p in self._parameters.items()}
         moments = {f"moments/{name}": tensor for name, tensor in self._optimizer.give_up().items()}
         gradients = {f"gradients/{name}": tensor for name, tensor in self._gradients.items()}
+        given = parameters | moments | gradients
+        self._orders = {name: memory_order(tensor) for name, tensor in given.items()}
         self._parameters = {name: p.detach().to("meta").requires_grad_() for name, p in self._parameters.items()}
         self._gradients = {}
-        return parameters | moments | gradients
+        return {name: laid_flat(tensor) for name, tensor in given.items()}
 
     def take_back(self, tensors: Mapping[str, Tensor]) -> None:
         """The tensors are this trainer's alone from now on, and changed in place."""
         parts: dict[str, dict[str, Tensor]] = {"parameters": {}, "moments": {}, "gradients": {}}
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
-            parts[part][rest] = tensor
+            parts[part][rest] = laid_as(tensor, self._orders[name])
         self._parameters = {name: tensor.detach().requires_grad_() for name, tensor in parts["parameters"].items()}
         self._optimizer.take_back(self._parameters, parts["moments"])
         self._gradients = parts["gradients"]
