@@ -204,6 +204,8 @@ class ComputeSettings(Protocol):
     def engine(self) -> EngineSettings: ...
     @property
     def training(self) -> TrainingSettings: ...
+    @property
+    def max_lora_rank(self) -> int: ...
 
 
 def configurations(settings: ComputeSettings, model_path: str, num_tasks: int) -> list[Configure]:
@@ -246,5 +248,5 @@ def _configure(
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
         lend_threads=settings.workers.lend_threads and settings.workers.executor == "process",
         full_policies=engine.full_policies,
-        engine_kind=engine.kind, python=engine.python if ROLLOUT in roles else "",
+        engine_kind=engine.kind, max_lora_rank=settings.max_lora_rank, python=engine.python if ROLLOUT in roles else "",
     )  # fmt: skip

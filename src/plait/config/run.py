@@ -174,6 +174,11 @@ class RunSettings(Settings):
         return self.model.known_as, *(model.name for model in self.models)
 
     @property
+    def max_lora_rank(self) -> int:
+        """Of all tasks that train an adapter; 1 if none does."""
+        return max((task.lora.rank for task in self.tasks if task.training == "lora"), default=1)
+
+    @property
     def used_models(self) -> tuple[str, ...]:
         """Those that tasks train: only they are loaded."""
         used = {self.model_of(task) for task in self.tasks}

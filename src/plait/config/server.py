@@ -128,6 +128,10 @@ class ServerSettings(Settings):
         return self
 
     @property
+    def max_lora_rank(self) -> int:
+        return self.lora.max_rank
+
+    @property
     def model_names(self) -> tuple[tuple[str, ...], ...]:
         """Of each base model: its own name, then its aliases."""
         return (self.model.known_as, *self.aliases), *((model.name, *model.aliases) for model in self.models)
