@@ -66,7 +66,10 @@ class Samplers:
 
     def check_base(self, name: str) -> None:
         if name not in self._base_models:
-            raise ServiceError(f"base_model {name!r} is not served.", f"Served: {', '.join(self._base_models)}.")
+            raise ServiceError(
+                f"base_model {name!r} is not served.",
+                f"Served: {', '.join(self._base_models)}. The operator serves it under further names by `aliases`.",
+            )
 
     def last_used_s(self, sampler_id: str) -> float:
         """On the monotonic clock: when it was asked for, if by nobody since the start, then."""
