@@ -39,7 +39,7 @@ class Sampler:
         self.charged: list[Sampled] = []
         futures: Any = None
         self.sampling = ObservedSampling(
-            backend, futures, Quotas(QuotaLimits()), Certifier(), 100, lambda _, sampled: self.charged.append(sampled)
+            lambda _: backend, futures, Quotas(QuotaLimits()), Certifier(), 100, lambda _, sampled: self.charged.append(sampled)
         )
         if tracing is not None:
             self.sampling.tracing = tracing
@@ -47,8 +47,9 @@ class Sampler:
     async def start(self) -> "asyncio.Task[Sampled]":
         """A sample whose chunks the engine holds."""
         task = self.sampling.start(call())
-        while len(self.engine.chunks) < NUM_SAMPLES:
+        for _ in range(100):
             await asyncio.sleep(0)
+        assert len(self.engine.chunks) == NUM_SAMPLES, task
         return task
 
     def draw(self) -> None:

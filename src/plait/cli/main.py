@@ -32,6 +32,7 @@ EXTRA_OF_MODULE = {
     "google": "server",
     "zstandard": "server",
     "prometheus_client": "server",
+    "ray": "ray",
 }
 """Which extra of the package brings a module that may be missing."""
 
