@@ -15,8 +15,8 @@ SOURCE = Path(plait.__file__).parent
 ONLY_TALK = (SOURCE / "config", SOURCE / "cli")
 """What checks a setting or tells of it does not make it do anything."""
 ALLOWED = {
-    "aliases": "ServerSettings.names",
-    "models.aliases": "ServerSettings.names",
+    "aliases": "ServerSettings.model_names",
+    "models.aliases": "ServerSettings.model_names",
     "database_url": "ServerSettings.sqlalchemy_url",
     "log_format": "plait.cli.serve",
     "quotas.concurrent_samples": "plait.operations.quotas, by the name of the quota",
