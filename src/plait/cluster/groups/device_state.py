@@ -90,6 +90,13 @@ class DeviceState:
             raise CapacityError(f"{self.num_bytes + more_bytes} bytes do not fit.", "Raise workers.device_bytes.")
         self._memory.take_room(self.deployment, self._room_bytes + more_bytes)
 
+    def drop_idle_versions(self) -> bool:
+        """Of rollouts, which are read again from their files; False if there are none."""
+        before_bytes, rollout = self._adapter_bytes, self.worker.rollout
+        if isinstance(rollout, RolloutRole):
+            rollout.engine.adapters.drop_idle()
+        return self._adapter_bytes < before_bytes
+
     # ---- off the device and back
 
     def park(self) -> None:
