@@ -133,7 +133,7 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
     key = f"{own}engine"
     if engine.capacity_tokens > engine.slot_tokens:
         yield f"{key}.cache_tokens = {engine.cache_tokens} has no effect above {key}.slot_tokens = {engine.slot_tokens}: lower it"
-    if engine.disk_tokens and not engine.host_tokens:
+    if engine.disk_tokens and not engine.host_tokens and engine.kind == "plait":
         yield f"{key}.disk_tokens = {engine.disk_tokens} is reached through {key}.host_tokens, which is 0: raise that"
     if engine.kind == "vllm":
         yield from _check_vllm(engine, key)
@@ -143,8 +143,9 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
 
 def _check_vllm(engine: EngineSettings, key: str) -> Iterator[str]:
     """What Plait's own engine does and vLLM does for itself, or not at all."""
-    if engine.host_tokens:
-        yield f"{key}.host_tokens = {engine.host_tokens} has no effect on vLLM, whose cache is its own: remove it"
+    for tier in ("host_tokens", "disk_tokens"):
+        if tokens := getattr(engine, tier):
+            yield f"{key}.{tier} = {tokens} has no effect on vLLM, whose cache is its own: remove it"
     if engine.drafting != "off":
         yield f'{key}.drafting = "{engine.drafting}" has no effect on vLLM: remove it'
     if engine.batch_invariant == "require":

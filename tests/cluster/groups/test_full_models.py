@@ -67,10 +67,3 @@ def test_a_full_model_for_which_there_is_no_room_is_refused(tmp_path: Path) -> N
     assert isinstance(refused, CallFailed), refused
     assert "workers.device_bytes" in refused.error
     assert isinstance(small.call("a", OpenModel("l", "local", LORA, str(tmp_path / "l"))), ModelOpened)
-
-
-def test_what_does_not_fit_into_main_memory_either(tmp_path: Path) -> None:
-    host = DrivenHost(tmp_path, device_bytes=footprint(tmp_path / "measured"), host_bytes=1000)
-    print(host.add("a"))
-    print(host.add("b", seed=1))
-    print(trained(host, ("a", "b")))

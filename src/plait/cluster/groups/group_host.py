@@ -198,7 +198,7 @@ class GroupHost:
                     return False
 
     def _make_room(self, needing: DeviceState) -> bool:
-        """Somebody leaves the device, versions that nobody samples go, or a cache that finds no room elsewhere; False if none does."""
+        """Somebody leaves the device, or versions that nobody samples, or a cache that finds no room elsewhere; False: none."""
         other = next((state for state in self._resident_states() if state is not needing), None)
         if other is None:
             return needing.drop_idle_versions() or self.memory.lose_oldest_cache()

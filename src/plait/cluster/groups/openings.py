@@ -23,8 +23,7 @@ GRADIENT_BYTES = 4
 def opening_bytes(message: ToWorker, config: ModelConfig, value_bytes: int) -> int:
     """What the weights that the message opens may come to need on the device; 0 if it opens none, or cannot.
 
-    `value_bytes`: of one value in the model's dtype. Where all weights are trained, they are also computed with in that dtype, by
-    the trainer and by what rolls out.
+    `value_bytes`: of one value in the model's dtype, in which the trainer also has them where all weights are trained.
     """
     match message:
         case OpenTask(settings_json=text):
@@ -35,7 +34,7 @@ def opening_bytes(message: ToWorker, config: ModelConfig, value_bytes: int) -> i
             return 0
     if training == "full":
         values = sum(math.prod(shape) for shape in tensor_shapes(config).values())
-        return values * (BYTES_PER_PARAMETER + GRADIENT_BYTES + 2 * value_bytes)
+        return values * (BYTES_PER_PARAMETER + GRADIENT_BYTES + value_bytes)
     try:
         shapes = adapter_shapes(config, lora) if lora is not None else {}
     except AdapterError:
