@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from plait.config.explain import combine, estimate_run
-from plait.config.load import effective_toml, parse_settings
+from plait.config.load import effective_toml, parse_settings, with_ray
 from plait.config.load_server import conflicts, effective_server_toml, load_server_settings
 from plait.config.run import RunSettings
 from plait.config.server import ServerSettings
@@ -163,3 +163,20 @@ def test_base_models_may_be_added_and_the_first_ones_change_is_told_once(tmp_pat
     assert conflicts(one, server(tmp_path, '[model]\nname = "renamed"\n')) == []
     changed = server(tmp_path, TWO.replace('name = "first"', 'name = "first"\ndtype = "float32"'))
     assert conflicts(one, changed) == ['model.dtype: was "bfloat16", is "float32"']
+
+
+def test_the_command_line_puts_workers_of_all_base_models_on_a_ray_cluster() -> None:
+    settings = with_ray(run(f"{SMALL}workers = {{ rollout_engines = 2 }}\n"), "auto")
+    first, small = (settings.of_model(name).workers for name in settings.model_names)
+    assert (first.executor, small.executor, small.rollout_engines) == ("ray", "ray", 2)
+
+
+def test_multiplexed_base_models_share_a_device() -> None:
+    head = "[workers]\nlayout = 'multiplexed'\ndevice_bytes = 1000\n"
+    assert 'device = "cuda" and model.device = "auto" cannot be multiplexed' in fault(f"{head}{SMALL}device = 'cuda'\n")
+
+
+def test_vllm_rolls_out_no_full_weights() -> None:
+    text = f"{SMALL}engine = {{ kind = 'vllm' }}\n"
+    assert 'cannot be rolled out by engine.kind = "vllm"' in fault(text, "", 'model = "small"\ntraining = "full"')
+    run(text, 'training = "full"', 'model = "small"')

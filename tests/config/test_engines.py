@@ -34,6 +34,13 @@ def parse(head: str = "") -> RunSettings:
         ("workers = { executor = 'ray' }\nengine = { host_tokens = 9 }", "engine.host_tokens = 9 is memory of one machine"),
         ("workers = { ray_address = 'local' }", 'workers.ray_address = "local" has no effect without workers.executor = "ray"'),
         (
+            "workers = { ray_placement = 'spread' }",
+            'workers.ray_placement = "spread" has no effect without workers.executor = "ray"',
+        ),
+        ("engine = { kind = 'vllm', disk_tokens = 9 }", "engine.disk_tokens = 9 has no effect on vLLM"),
+        ("workers = { order = 'fifo' }", 'workers.order has no effect with workers.layout = "split"'),
+        ("workers = { host_bytes = 9 }", 'workers.host_bytes has no effect with workers.layout = "split"'),
+        (
             "workers = { executor = 'thread' }\nengine = { kind = 'vllm', python = '/x/python' }",
             'engine.python = "/x/python" has no effect on workers.executor = "thread"',
         ),

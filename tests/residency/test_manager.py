@@ -89,6 +89,22 @@ def test_equal_tensors_of_a_group_are_apart_once_they_are_writable(make: Make) -
     assert manager.used_bytes()[Tier.DEVICE] == 2 * LARGE_BYTES
 
 
+def test_what_others_have_below_is_written_into_without_room_for_a_copy(make: Make, folder: Path) -> None:
+    """As two policies that start from the same weights: the device has room for one of them."""
+    manager = make(device=3 * LARGE_BYTES - 1)
+    for name in ("a", "b"):
+        manager.register(name, tensors(1))
+        manager.offload(name, Tier.HOST)
+        manager.flush()
+    manager.acquire("a", writable=True)["large0"].add_(1)
+    manager.release("a")
+    audit(manager, folder)
+    assert same(manager.acquire("b"), tensors(1))
+    manager.release("b")
+    audit(manager, folder)
+    assert same(manager.acquire("a"), tensors(1) | {"large0": tensors(1)["large0"] + 1})
+
+
 def test_updates_replace_tensors(make: Make) -> None:
     manager = make()
     manager.register("a", tensors(1))

@@ -28,10 +28,8 @@ def serve(
 ) -> None:
     """Settings come from the file, then from variables PLAIT_SERVER__KEY=VALUE, then from the options here."""
     options = {"HOST": host, "PORT": port, "MODEL__PATH": model}
-    if ray is not None:
-        options |= {"WORKERS__EXECUTOR": "ray", "WORKERS__RAY_ADDRESS": ray}
     given = {f"PLAIT_SERVER__{key}": str(value) for key, value in options.items() if value is not None}
-    settings = load_server_settings(file, {**os.environ, **given})
+    settings = load_server_settings(file, {**os.environ, **given}, ray)
     set_up_logging(settings.log_format)
     console = Console(highlight=False)
     if not as_json:

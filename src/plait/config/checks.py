@@ -46,12 +46,14 @@ def check_deployments(settings: Deployable, further: Sequence[FurtherModelSettin
     """Of each base model: memory that could not hold even one sequence, and workers that there cannot be."""
     yield from _check_sizes(settings.model, settings.engine, settings.training)
     yield from _check_workers(settings.workers, settings.engine)
-    yield from _check_multiplexing(settings.workers, further)
+    yield from _check_multiplexing(settings.workers, settings.model.device, further)
     yield from _check_engine(settings.engine)
     for index, model in enumerate(further):
         own = f'models[{index}] (name "{model.name}").'
         engine, engine_key = (settings.engine, "") if model.engine is None else (model.engine, own)
         yield from _check_sizes(model, engine, settings.training, own, engine_key)
+        if model.workers is not None:
+            yield from _check_cluster(settings.workers, model.workers, own)
         if model.workers is not None or model.engine is not None:
             yield from _check_workers(model.workers or settings.workers, engine, "" if model.workers is None else own, engine_key)
         if model.engine is not None:
@@ -95,6 +97,9 @@ def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, o
     if workers.executor != "ray" and workers.ray_address != "auto":
         address = f'{own}workers.ray_address = "{workers.ray_address}"'
         yield f'{address} has no effect without {own}workers.executor = "ray": choose that'
+    if workers.executor != "ray" and workers.ray_placement != "pack":
+        placement = f'{own}workers.ray_placement = "{workers.ray_placement}"'
+        yield f'{placement} has no effect without {own}workers.executor = "ray": choose that'
     if engine.python and workers.executor != "process":
         executor = f'{own}workers.executor = "{workers.executor}"'
         yield f'{engine_key}engine.python = "{engine.python}" has no effect on {executor}: remove it'
@@ -103,22 +108,32 @@ def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, o
         yield f'{executor} has no effect with {own}workers.layout = "multiplexed", whose groups are processes: remove it'
 
 
-def _check_multiplexing(workers: WorkerSettings, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
+def _check_cluster(first: WorkerSettings, workers: DeploymentWorkerSettings, own: str) -> Iterator[str]:
+    if first.executor == workers.executor == "ray" and first.ray_address != workers.ray_address:
+        addresses = f'{own}workers.ray_address = "{workers.ray_address}" and workers.ray_address = "{first.ray_address}"'
+        yield f"{addresses} are two clusters, and a controller is a node of one: choose one for both"
+
+
+def _check_multiplexing(workers: WorkerSettings, device: str, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
     is_multiplexed = workers.layout == "multiplexed"
     if is_multiplexed and workers.device_bytes is None:
         yield 'workers.layout = "multiplexed" shares out what the device has: set workers.device_bytes'
-    if not is_multiplexed and workers.device_bytes is not None:
-        yield f'workers.device_bytes has no effect with workers.layout = "{workers.layout}": remove it, or choose "multiplexed"'
+    for key in ("device_bytes", "host_bytes", "order"):
+        if not is_multiplexed and getattr(workers, key) != WorkerSettings.model_fields[key].default:
+            yield f'workers.{key} has no effect with workers.layout = "{workers.layout}": remove it, or choose "multiplexed"'
     for index, model in enumerate(further):
+        own = f'models[{index}] (name "{model.name}")'
         if model.workers is not None and (model.workers.layout == "multiplexed" or is_multiplexed):
-            yield f'models[{index}] (name "{model.name}").workers has no effect where workers are multiplexed: remove it'
+            yield f"{own}.workers has no effect where workers are multiplexed: remove it"
+        if is_multiplexed and model.device != device:
+            yield f'{own}.device = "{model.device}" and model.device = "{device}" cannot be multiplexed: choose one for both'
 
 
 def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
     key = f"{own}engine"
     if engine.capacity_tokens > engine.slot_tokens:
         yield f"{key}.cache_tokens = {engine.cache_tokens} has no effect above {key}.slot_tokens = {engine.slot_tokens}: lower it"
-    if engine.disk_tokens and not engine.host_tokens:
+    if engine.disk_tokens and not engine.host_tokens and engine.kind == "plait":
         yield f"{key}.disk_tokens = {engine.disk_tokens} is reached through {key}.host_tokens, which is 0: raise that"
     if engine.kind == "vllm":
         yield from _check_vllm(engine, key)
@@ -128,8 +143,9 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
 
 def _check_vllm(engine: EngineSettings, key: str) -> Iterator[str]:
     """What Plait's own engine does and vLLM does for itself, or not at all."""
-    if engine.host_tokens:
-        yield f"{key}.host_tokens = {engine.host_tokens} has no effect on vLLM, whose cache is its own: remove it"
+    for tier in ("host_tokens", "disk_tokens"):
+        if tokens := getattr(engine, tier):
+            yield f"{key}.{tier} = {tokens} has no effect on vLLM, whose cache is its own: remove it"
     if engine.drafting != "off":
         yield f'{key}.drafting = "{engine.drafting}" has no effect on vLLM: remove it'
     if engine.batch_invariant == "require":
@@ -153,6 +169,8 @@ def _check_task(task: TaskSettings, settings: RunSettings) -> Iterator[str]:
     yield from _check_loss(task)
     yield from _check_schedule(task)
     yield from _check_lora(task)
+    if task.training == "full" and settings.of_model(settings.model_of(task)).engine.kind == "vllm":
+        yield '.training = "full" cannot be rolled out by engine.kind = "vllm", which takes adapters only: choose "plait"'
     if task.early_stopping:
         yield from _check_early_stopping(task.early_stopping, task)
     yield from (f".environment{text}" for text in _check_environment(task.environment))

@@ -264,6 +264,6 @@ def _time_s(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> float:
     """Workers overlap over tasks; within one task rollout and training follow each other."""
     rollout_s = sum(task.rollout_s for task in tasks)
     training_s = sum(task.training_s for task in tasks) / settings.workers.train_workers
-    if settings.workers.layout == "shared":
+    if settings.workers.layout != "split":
         return rollout_s + training_s
     return max(rollout_s, training_s, *(task.rollout_s + task.training_s for task in tasks))

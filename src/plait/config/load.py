@@ -68,7 +68,8 @@ def with_name(settings: RunSettings, name: str) -> RunSettings:
 def with_ray(settings: RunSettings, address: str) -> RunSettings:
     """The same settings with workers on a Ray cluster, checked like those from a file."""
     data = settings.model_dump(mode="json", exclude_none=True)
-    data["workers"] |= {"executor": "ray", "ray_address": address}
+    for workers in (data["workers"], *(model["workers"] for model in data["models"] if "workers" in model)):
+        workers |= {"executor": "ray", "ray_address": address}
     changed = validate(data, "--ray")
     raise_problems(check_settings(changed), "--ray")
     return changed

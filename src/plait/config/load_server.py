@@ -32,10 +32,17 @@ Origins = dict[tuple[str, ...], str]
 """Variables by the location of the value that they gave."""
 
 
-def load_server_settings(file: Path | None, environment: Mapping[str, str]) -> ServerSettings:
-    """Read, check and resolve: the file, if there is one, with the environment's variables over it."""
+def load_server_settings(file: Path | None, environment: Mapping[str, str], ray_address: str | None = None) -> ServerSettings:
+    """Read, check and resolve: the file, if there is one, with the environment's variables over it.
+
+    `ray_address`: workers of all base models are put on this Ray cluster.
+    """
     data = _read(file) if file else {}
     origins: Origins = {}
+    if ray_address is not None:
+        on_ray = {"WORKERS__EXECUTOR": "ray", "WORKERS__RAY_ADDRESS": ray_address}
+        environment = {**environment, **{PREFIX + key: value for key, value in on_ray.items()}}
+        _put_on_ray(data.get("models"), ray_address)
     problems = [problem for name in sorted(environment) for problem in _override(data, name, environment[name], origins)]
     source = str(file) if file else "the environment"
     problems += find_non_finite(data, data, origin=lambda location: _origin(location, origins, source))
@@ -103,6 +110,13 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is not UTF-8 text: {error.reason}.", "Save it as UTF-8.") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}.", "See toml.io.") from error
+
+
+def _put_on_ray(models: Any, address: str) -> None:
+    """Base models with workers of their own; what is no such table is found when it is checked."""
+    for model in models if isinstance(models, list) else ():
+        if isinstance(model, dict) and isinstance(model.get("workers"), dict):
+            model["workers"] |= {"executor": "ray", "ray_address": address}
 
 
 def _override(data: dict[str, Any], name: str, text: str, origins: Origins) -> list[str]:

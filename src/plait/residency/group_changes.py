@@ -32,10 +32,13 @@ class GroupChanges:
         return canonical.view(entry, self._stores.device.get(entry.content))
 
     def make_private(self, name: str) -> None:
-        """Contents of its own for a group on the device. Copies only what other groups, or other of its tensors, use too."""
+        """Contents of its own for a group on the device.
+
+        Copies only what other groups there, or other of its tensors, use too: of what others have below, the copy here is taken.
+        """
         with self._changed:
             group, origins = privatised(self._stores.groups[name], self._new_key)
-            owned = {old: key for key, old in reversed(origins.items()) if self._ledger.users(old) == {name}}
+            owned = {old: key for key, old in reversed(origins.items()) if self._may_take(old, name)}
             copied = {key: group.contents[key] for key, old in origins.items() if owned.get(old) != key}
             buffers = {key: self._stores.device.get(old) for key, old in origins.items()}
         reservation = self._mover.reserve(Tier.DEVICE, copied, name)
@@ -45,9 +48,20 @@ class GroupChanges:
             self._mover.roll_back(reservation)
             raise
         with self._changed:
+            late = {key: buffers[key].clone() for old, key in owned.items() if not self._may_take(old, name)}
             self._mover.arrive(reservation, {key: buffers[key] for key in copied})
-            self._adopt({key: buffer for key, buffer in buffers.items() if key not in copied})
+            self._adopt({key: buffer for key, buffer in (buffers | late).items() if key not in copied})
             self._replace(group)
+            self._stores.discard([(Tier.DEVICE, old) for old, key in owned.items() if key not in late and self._is_left(old)])
+
+    def _may_take(self, key: str, name: str) -> bool:
+        """Whether no other group uses this content on the device, and all that use it have it elsewhere."""
+        others = self._ledger.users(key) - {name}
+        return not others or not (self._ledger.is_last(Tier.DEVICE, key) or any(self._ledger.pins(other) for other in others))
+
+    def _is_left(self, key: str) -> bool:
+        """Whether others use a content whose bytes on the device are somebody's own now."""
+        return self._ledger.has(Tier.DEVICE, key) and bool(self._ledger.users(key))
 
     def _adopt(self, buffers: Mapping[str, Tensor]) -> None:
         """Count buffers for which others are about to leave."""

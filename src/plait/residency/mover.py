@@ -54,17 +54,25 @@ class Mover:
 
     def load(self, name: str, spared: Collection[str] = ()) -> None:
         """All of a group onto the device; the caller is `moving` it. `spared` are not to leave for it."""
-        with self._changed:
-            missing = self._ledger.missing(name, Tier.DEVICE)
-        if not missing:
+        while missing := self._missing(name):
+            try:
+                reservation = self.reserve(Tier.DEVICE, missing, name, spared)
+                break
+            except CapacityError:  # What another group had in private may turn out, as it leaves, to be what this one lacks.
+                if self._missing(name) == missing:
+                    raise
+        else:
             return
-        reservation = self.reserve(Tier.DEVICE, missing, name, spared)
         try:
             buffers = self._read(missing)
         except BaseException:
             self.roll_back(reservation)
             raise
         self.arrive(reservation, buffers)
+
+    def _missing(self, name: str) -> dict[str, int]:
+        with self._changed:
+            return self._ledger.missing(name, Tier.DEVICE)
 
     def _read(self, contents: Mapping[str, int]) -> dict[str, Tensor]:
         buffers: dict[str, Tensor] = {}

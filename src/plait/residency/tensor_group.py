@@ -1,5 +1,6 @@
 """The canonical form of a group of tensors: what each is, and in which content its bytes lie."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -34,6 +35,12 @@ class TensorGroup(msgspec.Struct, frozen=True):
     @property
     def num_bytes(self) -> int:
         return sum(self.contents.values())
+
+    @property
+    def private_bytes(self) -> int:
+        """As much as it takes once it may be written into."""
+        numbers = itertools.count()
+        return privatised(self, lambda: f"{PRIVATE_PREFIX}copy {next(numbers)}")[0].num_bytes
 
     def renamed(self, keys: Mapping[str, str]) -> "TensorGroup":
         """With other keys for some contents."""

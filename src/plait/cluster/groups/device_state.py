@@ -70,7 +70,7 @@ class DeviceState:
     @property
     def _room_bytes(self) -> int:
         """What the memory does not count by itself, such as parts of the base while they are laid out."""
-        kept_bytes = sum(self._memory.group(name).num_bytes for name in self._kept_groups())
+        kept_bytes = sum(self._memory.group(name).private_bytes for name in self._kept_groups())
         return max(0, self.num_bytes - self._staging_bytes - self._embedding_bytes - kept_bytes)
 
     @property
@@ -89,6 +89,13 @@ class DeviceState:
         if self.num_bytes + more_bytes > self._memory.device_bytes:
             raise CapacityError(f"{self.num_bytes + more_bytes} bytes do not fit.", "Raise workers.device_bytes.")
         self._memory.take_room(self.deployment, self._room_bytes + more_bytes)
+
+    def drop_idle_versions(self) -> bool:
+        """Of rollouts, which are read again from their files; False if there are none."""
+        before_bytes, rollout = self._adapter_bytes, self.worker.rollout
+        if isinstance(rollout, RolloutRole):
+            rollout.engine.adapters.drop_idle()
+        return self._adapter_bytes < before_bytes
 
     # ---- off the device and back
 
@@ -117,16 +124,30 @@ class DeviceState:
         """CapacityError, and all is as it was, if the device has no room even with everything else away."""
         self._forget_closed()
         self._memory.take_room(self.deployment, self._room_bytes)
-        self._memory.acquire(part_of(self.base, EMBEDDING))
+        tensors = self._acquire_all()
         weights = BaseWeights(self._memory, self.base)
         for decoder in self.worker.decoders:
             decoder.lay_out(weights)
         weights.close()
         for name, trainer in self._trainers().items():
-            trainer.take_back({k: t for group in self._groups_of(name) for k, t in self._memory.acquire(group, True).items()})
+            trainer.take_back({key: tensor for group in self._groups_of(name) for key, tensor in tensors[group].items()})
         if self._engine is not None:
             self._engine.take_back(self._memory.take_cache(self.deployment))
         self.is_resident = True
+
+    def _acquire_all(self) -> dict[str, dict[str, Tensor]]:
+        """The embedding and what trainers have, by group."""
+        found: dict[str, dict[str, Tensor]] = {}
+        embedding = part_of(self.base, EMBEDDING)
+        try:
+            for group in (embedding, *self._kept_groups()):
+                found[group] = self._memory.acquire(group, writable=group != embedding)
+        except CapacityError:
+            for group in found:
+                self._memory.release(group)
+            self._memory.take_room(self.deployment, 0)
+            raise
+        return found
 
     def close(self) -> None:
         """The deployment is gone."""

@@ -152,7 +152,8 @@ class GroupHost:
         self._ensure_resident(frame.deployment)
         self._call, self._call_start_s = frame, time.perf_counter()
         state = self.states[frame.deployment]
-        num_bytes = opening_bytes(frame.message, state.worker.decoders[-1].config)
+        decoder = state.worker.decoders[-1]
+        num_bytes = opening_bytes(frame.message, decoder.config, decoder.dtype.itemsize)
         if num_bytes and not self._fit(state, num_bytes):
             self._send(FromDeployment(frame.deployment, refusal(frame.message, num_bytes, self.memory.device_bytes)))
         else:
@@ -197,10 +198,10 @@ class GroupHost:
                     return False
 
     def _make_room(self, needing: DeviceState) -> bool:
-        """Somebody leaves the device, or a cache is lost that finds no room elsewhere; False if there is neither."""
+        """Somebody leaves the device, or versions that nobody samples, or a cache that finds no room elsewhere; False: none."""
         other = next((state for state in self._resident_states() if state is not needing), None)
         if other is None:
-            return self.memory.lose_oldest_cache()
+            return needing.drop_idle_versions() or self.memory.lose_oldest_cache()
         other.park()
         return True
 
