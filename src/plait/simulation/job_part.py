@@ -104,6 +104,12 @@ class JobPart:
         self.steps_done += 1
         self.ends_s.append(self.own_s)
 
+    def step_lost(self) -> None:
+        """The latest one has to be done again."""
+        self.steps_done -= 1
+        if self.ends_s:
+            self.ends_s.pop()
+
     def own_end_s(self, step: int) -> float:
         """On the own clock: the end of one of the latest steps; 0 for a step before the first."""
         index = step - (self.steps_done - len(self.ends_s))

@@ -15,6 +15,9 @@ from plait.simulation.groups import SimulatedGroup
 from plait.simulation.job_part import JobPart, OnRecord
 from plait.simulation.job_shape import JobShape, PartShape
 
+TOLERANCE_S = 1e-6
+"""Times of years have errors of 1e-8 s."""
+
 
 class SimulatedJob:
     """`on_step` and `on_end` are told as a step, and the last one, is trained; `record`, if set, of each call that ended."""
@@ -86,7 +89,8 @@ class SimulatedJob:
         own_s = self.own_s
         for part in self._parts.values():
             part.stop(own_s)
-        self._rollout.steps_done = self._train.steps_done
+        while self._rollout.steps_done > self._train.steps_done:
+            self._rollout.step_lost()
 
     def _place(self, groups: Mapping[Role, SimulatedGroup], start_s: float) -> None:
         self._not_before_s = start_s
@@ -111,7 +115,7 @@ class SimulatedJob:
             not rollout.is_in_step
             and rollout.steps_done < shape.steps
             and train.steps_done >= rollout.steps_done - shape.staleness
-            and self.env.now >= self._not_before_s
+            and self.env.now >= self._not_before_s - TOLERANCE_S
         ):
             rollout.own_s = max(rollout.own_s, train.own_end_s(rollout.steps_done - 1 - shape.staleness))
             self._begin(rollout)
