@@ -281,7 +281,7 @@ def check(placer: Placer) -> None:
 def test_all_who_were_admitted_keep_their_bound(policy: type[Placer], choices: list[int]) -> None:
     placer = policy(nodes(6))
     placer.profiles = {f"k{kind}": profile(80.0 + 25 * kind, 0.15 + 0.05 * kind) for kind in range(4)}
-    for number, choice in enumerate(choices):
+    for number, choice in enumerate(sorted(choices)):
         placer.submit(job(f"j{number}", f"k{choice % 4}", (4, 8)[choice % 2]), float(choice))
     now_s = 100.0
     executed = slowdowns([running(placed, now_s) for placed in placer.groups.jobs.values()], 200)

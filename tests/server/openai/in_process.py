@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fastapi import FastAPI
+from msgspec.structs import replace
 
 from plait.models.tokenizer import Tokenizer
 from plait.operations.quotas import QuotaLimits, Quotas
@@ -19,7 +20,7 @@ from plait.server.routes import openai
 from plait.server.routes.dependencies import principal_of
 from plait.server.sample_call import EngineLimits, SampleCall, Sampled
 from plait.server.sampling import Sampling
-from plait.types.chunks import ChunkResult
+from plait.types.chunks import Chunk, ChunkResult
 from plait.types.sampling import StopReason
 from tests.rollout.fake_engine import FakeEngine
 
@@ -42,11 +43,18 @@ class ScriptedEngine(FakeEngine):
         return ChunkResult(chunk_id, chunk.policy, tokens, (-0.5,) * len(tokens), stop)
 
 
+class ChunkwiseEngine(FakeEngine):
+    """Ends every chunk at its budget, so that a generation has as many as its length says."""
+
+    def submit(self, chunks: Sequence[Chunk]) -> None:
+        super().submit([replace(chunk, stretch_tokens=0) for chunk in chunks])
+
+
 class Endpoint:
     """One tenant asks; `engine` holds what it is asked."""
 
     def __init__(self, tokenizer: Tokenizer, engine: FakeEngine | None = None, **limits: int) -> None:
-        self.engine = engine or FakeEngine()
+        self.engine = engine or ChunkwiseEngine()
         rollout = RolloutService(CHUNK_TOKENS, lambda _: 100)
         rollout.attach("rollout", self.engine, 100_000)
         self.rollout = rollout
