@@ -58,6 +58,7 @@ COMMANDS = {
     "checkpoints": Command("plait.cli.checkpoints", "app", "List, show, delete and export what a server has stored."),
     "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
     "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
+    "profile": Command("plait.cli.profile", "profile", "Measure a model on this machine, for simulations."),
     "simulate": Command("plait.cli.simulate", "simulate", "Simulate a cluster with Plait's own schedulers, and compare systems."),
     "version": Command("plait.cli.version", "version", "Print the version."),
 }
