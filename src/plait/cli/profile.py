@@ -12,7 +12,7 @@ def profile(
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "bfloat16",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller points.")] = False,
 ) -> None:
-    """Measure a model on this machine with Plait's own engine and trainer, and write the profile.
+    """Measure a model on this machine, for simulations: with Plait's own engine and trainer.
 
     Let nothing else run meanwhile. The error that is printed is that of the fit on points that it was not told.
     """

@@ -1,10 +1,11 @@
 """Measures a model on this machine with Plait's own engine and trainer."""
 
+import math
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from plait.simulation.profile import Point, Profile
@@ -18,7 +19,7 @@ CONTEXTS = (32, 256, 768)
 PREFILLS = (16, 32, 64, 128, 256, 512)
 TRAINED = (64, 128, 256, 512, 1024)
 NUM_STEPS, NUM_ROUNDS = 6, 3
-"""Decode steps of a point, and how often each other point is measured; the median counts."""
+"""Decode steps of a point in a round, and rounds of all points. The fastest counts: what else runs can only add to it."""
 
 
 def measure(folder: Path, dtype: str = "bfloat16", is_quick: bool = False, tell: Tell = lambda *_: None) -> Profile:
@@ -29,33 +30,37 @@ def measure(folder: Path, dtype: str = "bfloat16", is_quick: bool = False, tell:
     from plait.models.weights import load_model
 
     config, weights = load_model(folder, getattr(torch, dtype))
-    rows, contexts = (ROWS[:4], CONTEXTS[:2]) if is_quick else (ROWS, CONTEXTS)
-    prefills, trained = (PREFILLS[:4], TRAINED[:3]) if is_quick else (PREFILLS, TRAINED)
+    rows, contexts = (ROWS[:5], CONTEXTS[:2]) if is_quick else (ROWS, CONTEXTS)
+    prefills, trained = (PREFILLS[:5], TRAINED[:4]) if is_quick else (PREFILLS, TRAINED)
     limit = config.max_context_tokens - 2 * NUM_STEPS
-    decoder = Decoder(config, weights, prepack=True)
-    points = [(n, c) for n in rows for c in sorted({min(c, limit) for c in contexts})]
-    total, done = len(points) + len(prefills) + len(trained) + 1, 0
-
-    def told(what: str, items: Any) -> Iterator[Any]:
-        nonlocal done
-        for item in items:
-            tell(f"{what} {item}", done / total)
-            yield item
-            done += 1
-
-    _decode_s(decoder, 2, 16)
-    decode = tuple(
-        Point(n * (c + NUM_STEPS // 2), _decode_s(decoder, n, c), n) for n, c in told("decoding (rows, context)", points)
+    decoder, training = Decoder(config, weights, prepack=True), _Training(Decoder(config, weights))
+    calls: dict[tuple[str, int, int], Callable[[], float]] = {
+        ("decoding", n, c): partial(_decode_s, decoder, n, c) for n in rows for c in sorted({min(c, limit) for c in contexts})
+    }
+    calls |= {("prompt", 1, n): partial(_prefill_s, decoder, n) for n in sorted({min(n, limit) for n in prefills})}
+    calls |= {("training", 1, n): partial(training.trained_s, n) for n in trained}
+    best_s = _fastest(calls, tell)
+    decode = tuple(Point(n * (c + NUM_STEPS // 2), s, n) for (what, n, c), s in best_s.items() if what == "decoding")
+    prefill, train = (
+        tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted) for wanted in ("prompt", "training")
     )
-    prefill = tuple(Point(n, _prefill_s(decoder, n)) for n in told("prompt of", sorted({min(n, limit) for n in prefills})))
-    plain = Decoder(config, weights)
-    train, optimizer_s, publish_s = _training(plain, tuple(told("training on", trained)))
-    machine = f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {dtype}"
-    verify_token_s = _verify_token_s(decoder)
     return Profile(
-        model=folder.name, machine=machine, decode=decode, prefill=prefill, train=train, verify_token_s=verify_token_s,
-        optimizer_s=optimizer_s, publish_s=publish_s,
+        model=folder.name, machine=f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {dtype}",
+        decode=decode, prefill=prefill, train=train, verify_token_s=_verify_token_s(decoder),
+        optimizer_s=training.optimizer_s(), publish_s=training.publish_s(),
     )  # fmt: skip
+
+
+def _fastest(calls: Mapping[tuple[str, int, int], Callable[[], float]], tell: Tell) -> dict[tuple[str, int, int], float]:
+    """Of each call, over all rounds; the first one, which warms up, is left out."""
+    best_s = dict.fromkeys(calls, math.inf)
+    for number in range(NUM_ROUNDS + 1):
+        for done, (key, call) in enumerate(calls.items()):
+            tell(f"{key[0]}, {key[1]} x {key[2]} tokens", (number + done / len(calls)) / (NUM_ROUNDS + 1))
+            seconds = call()
+            if number:
+                best_s[key] = min(best_s[key], seconds)
+    return best_s
 
 
 def _engine(decoder: "Decoder", num_rows: int, num_tokens: int) -> Any:
@@ -96,19 +101,15 @@ def _decode_s(decoder: "Decoder", num_rows: int, num_tokens: int) -> float:
     _submit(engine, num_rows, num_tokens)
     while engine.num_decoded_rows < num_rows:
         engine.step()
-    return median(_timed(engine.step) for _ in range(NUM_STEPS))
+    return min(_timed(engine.step) for _ in range(NUM_STEPS))
 
 
 def _prefill_s(decoder: "Decoder", num_tokens: int) -> float:
     """Without the decode step that follows at once."""
-
-    def once() -> float:
-        engine = _engine(decoder, 1, num_tokens)
-        _submit(engine, 1, num_tokens)
-        first_s = _timed(lambda: _until_decoding(engine))
-        return max(1e-7, first_s - median(_timed(engine.step) for _ in range(NUM_STEPS)))
-
-    return median(once() for _ in range(NUM_ROUNDS))
+    engine = _engine(decoder, 1, num_tokens)
+    _submit(engine, 1, num_tokens)
+    first_s = _timed(lambda: _until_decoding(engine))
+    return max(1e-7, first_s - min(_timed(engine.step) for _ in range(NUM_STEPS)))
 
 
 def _until_decoding(engine: Any) -> None:
@@ -123,29 +124,36 @@ def _verify_token_s(decoder: "Decoder") -> float:
     return max(0.0, times[4, 4] - times[4, 1]) / (4 * 3)
 
 
-def _training(decoder: "Decoder", sizes: tuple[int, ...]) -> tuple[tuple[Point, ...], float, float]:
-    from plait.config.task import LossSettings, OptimizerSettings
-    from plait.lora.initial import pristine_adapter
-    from plait.lora.fused import FusedAdapter
-    from plait.training.trainer import AdapterTrainer
-    from plait.types.datum import Datum
-    from plait.types.lora import LoraConfig
+class _Training:
+    """Rank 16 at all linear layers."""
 
-    lora = LoraConfig(16, 32, ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"))
-    trainer = AdapterTrainer(decoder, lora, pristine_adapter(decoder.config, lora))
+    def __init__(self, decoder: "Decoder") -> None:
+        from plait.lora.initial import pristine_adapter
+        from plait.training.trainer import AdapterTrainer
+        from plait.types.lora import LoraConfig
 
-    def datums(num_tokens: int) -> list[Datum]:
+        self._decoder = decoder
+        self._lora = LoraConfig(16, 32, ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"))
+        self._trainer = AdapterTrainer(decoder, self._lora, pristine_adapter(decoder.config, self._lora))
+
+    def trained_s(self, num_tokens: int) -> float:
+        """In sequences of up to 128 tokens."""
+        from plait.config.task import LossSettings
+        from plait.types.datum import Datum
+
         length = min(128, num_tokens)
-        ones = (1.0 / length,) * length
-        tokens = tuple(i % 250 + 3 for i in range(length + 1))
-        return [Datum(tokens[:-1], tokens[1:], weights=ones, logprobs=(-1.0,) * length, advantages=ones)] * (num_tokens // length)
+        ones, tokens = (1.0 / length,) * length, tuple(i % 250 + 3 for i in range(length + 1))
+        datum = Datum(tokens[:-1], tokens[1:], weights=ones, logprobs=(-1.0,) * length, advantages=ones)
+        return _timed(lambda: self._trainer.forward_backward([datum] * (num_tokens // length), LossSettings()))
 
-    def trained_s(num_tokens: int) -> float:
-        return median(_timed(lambda: trainer.forward_backward(datums(num_tokens), LossSettings())) for _ in range(NUM_ROUNDS))
+    def optimizer_s(self) -> float:
+        from plait.config.task import OptimizerSettings
 
-    trained_s(sizes[0])
-    points = tuple(Point(size, trained_s(size)) for size in sizes)
-    optimizer_s = _timed(lambda: trainer.optim_step(OptimizerSettings()))
-    tensors = trainer.adapter_tensors()
-    publish_s = _timed(lambda: FusedAdapter(lora, tensors, decoder.config, decoder.dtype))
-    return points, optimizer_s, publish_s
+        return _timed(lambda: self._trainer.optim_step(OptimizerSettings()))
+
+    def publish_s(self) -> float:
+        """What an engine does with an adapter that comes."""
+        from plait.lora.fused import FusedAdapter
+
+        tensors = self._trainer.adapter_tensors()
+        return _timed(lambda: FusedAdapter(self._lora, tensors, self._decoder.config, self._decoder.dtype))
