@@ -60,6 +60,7 @@ COMMANDS = {
     "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
     "profile": Command("plait.cli.profile", "profile", "Measure a model on this machine, for simulations."),
     "simulate": Command("plait.cli.simulate", "simulate", "Simulate a cluster with Plait's own schedulers, and compare systems."),
+    "plan": Command("plait.cli.plan", "plan", "Find the smallest cluster on which jobs keep their bounds."),
     "version": Command("plait.cli.version", "version", "Print the version."),
 }
 

@@ -24,7 +24,7 @@ class CostRates(TransferRates):
 
 
 class GroupResidency:
-    """The `SetupEstimates` of a group. `budget_bytes`: for state, of all its devices together; a deployment that needs more gets it."""
+    """The `SetupEstimates` of a group. `budget_bytes`: for state, of all its devices; a deployment that needs more gets it."""
 
     def __init__(self, budget_bytes: int, rates: TransferRates) -> None:
         self.ledger = ResidencyLedger({Tier.DEVICE: budget_bytes, Tier.HOST: None, Tier.DISK: None})

@@ -25,7 +25,7 @@ class JobOutcome(msgspec.Struct, frozen=True):
 
     @property
     def slowdown(self) -> float | None:
-        """Time since it started, over its time alone; at least 1. Waiting for a place anew counts, waiting for the first does not."""
+        """Time since it started, over its time alone; at least 1. Waiting for its first place does not count."""
         if self.end_s is None or self.start_s is None:
             return None
         return (self.end_s - self.start_s) / self.own_s

@@ -1,8 +1,8 @@
 """Jobs like those of PlexRL's evaluation (arXiv 2605.20863), by seed.
 
 From the paper: 7B, 30B-A3B and 235B models, over three months; training devices that idle 80, 71 and 81 % of a step when a job has
-them alone. Assumed, since the paper leaves it open: devices of each size, half of them for training; periods; lengths of jobs; shares of
-sizes; jitter of 10 %; a rollout of eight turns with a tenth of it waiting for tools; rollouts that grow by 15 % over a job.
+them alone. Assumed, since the paper leaves it open: devices of each size, half of them for training; periods; lengths of jobs;
+shares of sizes; jitter of 10 %; a rollout of eight turns, a tenth of its time for tools; rollouts that grow by 15 % over a job.
 """
 
 import math
@@ -17,7 +17,6 @@ GB = 10**9
 TRAIN_BYTES = 16
 """Of a parameter in training: bfloat16 weight and gradient, float32 weight and two moments."""
 CACHE_BYTES_PER_DEVICE = 20 * GB
-KINDS_PER_SIZE = 8
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -48,6 +47,7 @@ class PlexrlWorkload(msgspec.Struct, frozen=True):
     sizes: tuple[Size, ...] = SIZES
     median_job_s: float = 8 * 3600.0
     job_sigma: float = 0.6
+    kinds_per_size: int = 8
     kind_sigma: float = 0.3
     """Of the periods of the kinds of jobs of one size."""
     turns: int = 8
@@ -58,25 +58,41 @@ class PlexrlWorkload(msgspec.Struct, frozen=True):
     drift: float = 0.15
 
 
+class Kind(msgspec.Struct, frozen=True):
+    """Jobs of alike demand. `spread`: of its period, in standard deviations; `busy`: its training by that of the size."""
+
+    name: str
+    size: Size
+    spread: float
+    busy: float
+
+
 def plexrl_jobs(workload: PlexrlWorkload, seed: int = 0) -> tuple[JobShape, ...]:
     """In order of arrival."""
     rng = random.Random(f"{seed}/plexrl")
-    kinds = [
-        (size, f"{size.name}-{number}", rng.gauss(0, 1), rng.uniform(0.9, 1.1))
-        for size in workload.sizes
-        for number in range(KINDS_PER_SIZE)
-    ]
-    weights = [size.share for size, *_ in kinds]
+    kinds = [kind_of(size, number, seed) for size in workload.sizes for number in range(workload.kinds_per_size)]
     jobs: list[JobShape] = []
     arrival_s = 0.0
-    for index, (size, kind, spread, busy) in enumerate(rng.choices(kinds, weights, k=workload.num_jobs)):
-        period_s = size.period_s * math.exp(workload.kind_sigma * spread)
-        length_s = workload.median_job_s * math.exp(rng.gauss(0, workload.job_sigma))
-        rollout, train = _parts(workload, size, period_s, busy)
-        steps = max(1, round(length_s / period_s))
-        jobs.append(JobShape(f"job-{index:05}", kind, size.model, arrival_s, steps, rollout, train, workload.staleness))
+    for index, kind in enumerate(rng.choices(kinds, [kind.size.share for kind in kinds], k=workload.num_jobs)):
+        alone_s = workload.median_job_s * math.exp(rng.gauss(0, workload.job_sigma))
+        jobs.append(job_of(workload, kind, f"job-{index:05}", arrival_s, alone_s))
         arrival_s += rng.expovariate(1 / workload.gap_s)
     return tuple(jobs)
+
+
+def kind_of(size: Size, number: int, seed: int) -> Kind:
+    """One of the kinds of a size; the same for the same number and seed."""
+    name = f"{size.name}-{number}"
+    rng = random.Random(f"{seed}/{name}")
+    return Kind(name, size, rng.gauss(0, 1), rng.uniform(0.9, 1.1))
+
+
+def job_of(workload: PlexrlWorkload, kind: Kind, job_id: str, arrival_s: float, alone_s: float) -> JobShape:
+    """`alone_s`: about how long it takes when alone."""
+    period_s = kind.size.period_s * math.exp(workload.kind_sigma * kind.spread)
+    rollout, train = _parts(workload, kind.size, period_s, kind.busy)
+    steps = max(1, round(alone_s / period_s))
+    return JobShape(job_id, kind.name, kind.size.model, arrival_s, steps, rollout, train, workload.staleness)
 
 
 def _parts(workload: PlexrlWorkload, size: Size, period_s: float, busy: float) -> tuple[PartShape, PartShape]:
@@ -101,8 +117,8 @@ def synchronous(jobs: Sequence[JobShape]) -> tuple[JobShape, ...]:
 def colocated(jobs: Sequence[JobShape], rollout_scaling: float = 0.5) -> tuple[JobShape, ...]:
     """The same jobs, both parts on all of a job's devices, in turns.
 
-    Training takes as many times less as it has more devices; a rollout is bound by its longest answers, and takes that many times less to
-    the power of `rollout_scaling` (1: all of it, 0: nothing).
+    Training takes as many times less as it has more devices; a rollout is bound by its longest answers, and takes that many times
+    less to the power of `rollout_scaling` (1: all of it, 0: nothing).
     """
     return tuple(_colocated(job, rollout_scaling) for job in jobs)
 

@@ -4,7 +4,7 @@ NUM_BINS = 512
 
 
 class Timeline:
-    """What is added for a stretch of time lies evenly on it. From time 0 on; `bin_s` doubles whenever the bins do not reach far enough."""
+    """What is added for a stretch of time lies evenly on it. From time 0 on; `bin_s` doubles when the bins do not reach."""
 
     def __init__(self, bin_s: float = 60.0, num_bins: int = NUM_BINS) -> None:
         if num_bins < 2 or num_bins % 2:
