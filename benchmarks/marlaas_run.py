@@ -88,7 +88,8 @@ async def _drive(system: System, settings: RunSettings, directory: RunDirectory,
             manager=police(AfterWarmUp(settings.tasks[0].name, system.policy())),
         )  # fmt: skip
         if system.is_staged:
-            driver.collector.runner.rollout = cast(RolloutService, StagedRollout(compute.rollout))
+            staged = StagedRollout(compute.rollout)
+            driver.collector.runner.rollout_of = lambda _: cast(RolloutService, staged)
         if not lend_threads:
             setattr(compute.workers, "lend_threads", lambda trainer_is_idle: None)  # noqa: B010
         stopwatch = _Stopwatch(driver)

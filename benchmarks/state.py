@@ -15,13 +15,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.common import write_json
+from benchmarks import state_resharding
+from benchmarks.common import headline, write_json
 from benchmarks.state_model import base_model
 from benchmarks.state_moves import move_headlines, moves
 from benchmarks.state_sharing import sharing, sharing_headlines
 from benchmarks.state_switch import switch_headlines, switches
 
 NUM_ROUNDS = 5
+OURS = ("slices", "weight sync")
+"""Of the systems that reshard."""
 
 
 def main() -> None:
@@ -41,14 +44,21 @@ def main() -> None:
 
 
 def run(folder: Path, is_quick: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows and headlines of all parts. Resharding joins here: its rows and headlines are appended like those of the others."""
+    """Rows and headlines of all parts."""
     model, config, weights = base_model(is_quick)
     num_rounds = 2 if is_quick else NUM_ROUNDS
     move_rows = moves(weights, folder, num_rounds)
     sharing_rows = sharing(config, weights, folder)
     switch_rows = switches(weights, folder, num_rounds)
     rows = [{"model": model, **row} for row in (*move_rows, *sharing_rows, *switch_rows)]
-    return rows, move_headlines(move_rows) | sharing_headlines(sharing_rows) | switch_headlines(switch_rows, move_rows)
+    resharding_rows = [{"part": "resharding", **row} for row in state_resharding.rows(is_quick)]
+    headlines = move_headlines(move_rows) | sharing_headlines(sharing_rows) | switch_headlines(switch_rows, move_rows)
+    return [*rows, *resharding_rows], headlines | resharding_headlines(resharding_rows)
+
+
+def resharding_headlines(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    most = max(row["moved_per_needed"] for row in rows if row["system"] in OURS)
+    return {"needed_bytes_over_moved": headline(1 / most, 1.0, "share", "the worst of reading shards and of weight syncs")}
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -68,6 +78,11 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         case "sharing":
             stored, logical = (f"{row[name] / 1e6:.0f} MB" for name in ("stored_bytes", "logical_bytes"))
             return "sharing", row["tier"], f"{row['distinct_bytes'] / 1e6:.0f}", stored, logical
+        case "resharding":
+            moved = f"{row['moved_per_needed']:.2f}x moved"
+            speed = f"{row['needed_gigabytes_per_s']:.2f} GB/s"
+            cells = ("", f"{moved}, {speed}") if row["system"] not in OURS else (f"{moved}, {speed}", "")
+            return "resharding", f"{row['case']}, {row['system']}", f"{row['needed_bytes'] / 1e6:.0f}", *cells
         case _:
             return "switch", f"{row['weights']}, from {row['from']}", f"{row['bytes'] / 1e6:.0f}", f"{row['switch_s']:.3f} s", ""
 

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 from plait.config.base import Settings
 from plait.config.environments import DelaySettings, EnvironmentSettings
 from plait.config.known_keys import ENVIRONMENTS
-from plait.config.run import RunSettings
+from plait.config.run import FurtherModelSettings, RunSettings
 from plait.config.task import TaskSettings
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -39,7 +39,7 @@ what the run needs, and the settings in force, defaults included, are kept in `R
 """
 
 SECTIONS = {
-    "model": "The frozen base model that all tasks share.",
+    "model": "The frozen base model of all tasks that name no other.",
     "workers": "The processes of the run and their threads.",
     "engine": "Generation.",
     "training": "Training, the same for all tasks; what to train is the tasks' business.",
@@ -62,13 +62,32 @@ def make_page() -> str:
     return "\n".join(
         [
             OPENING,
+<<<<<<< HEAD
             *settings_section("The run", "", RunSettings),
             *(line for name, text in SECTIONS.items() for line in settings_section(f"[{name}]", text, _inner(RunSettings, name))),
             *settings_section("[[tasks]]", "One table for each task, as many as you like.", TaskSettings),
+=======
+            *_section("The run", "", RunSettings),
+            *(line for name in SECTIONS for line in _run_section(name)),
+            *_section("[[tasks]]", "One table for each task, as many as you like.", TaskSettings),
+>>>>>>> main
             *_task_sections(),
             *_environment_sections(),
         ]
     )
+
+
+MODELS = """\
+One table for each further base model; a task trains one of them with `model = "NAME"`. Each has worker processes of its own, and
+all threads together should not be more than there are cores. `[models.workers]` and `[models.engine]` stand below their
+`[[models]]` and have the keys of `[workers]` (but for `environment_processes`, which all share) and `[engine]`; what they leave out
+has its default."""
+
+
+def _run_section(name: str) -> Iterator[str]:
+    yield from _section(f"[{name}]", SECTIONS[name], _inner(RunSettings, name))
+    if name == "model":
+        yield from _section("[[models]]", MODELS, FurtherModelSettings)
 
 
 def _task_sections() -> Iterator[str]:
@@ -119,11 +138,19 @@ def _meaning(settings: type[Settings], name: str) -> str:
 
 
 def _table(settings: type[Settings], name: str) -> str:
+<<<<<<< HEAD
     """Where the keys of a table are listed, for a field of a run that is one."""
     if not settings.__module__.startswith("plait.config."):
         return ""
     if settings is RunSettings and name == "tasks":
         return "See `[[tasks]]`."
+=======
+    """Where the keys of a table are listed, for a field that is one."""
+    if settings is RunSettings and name in ("tasks", "models"):
+        return f"See `[[{name}]]`."
+    if settings is FurtherModelSettings:
+        return ""
+>>>>>>> main
     if settings is not RunSettings and name == "environment":
         return "See `[tasks.environment]`."
     inner = _inner_or_none(settings, name)
@@ -145,8 +172,9 @@ def _inner(settings: type[Settings], name: str) -> type[Settings]:
 def _inner_or_none(settings: type[Settings], name: str) -> type[Settings] | None:
     """The settings class of a table."""
     for part in _parts(settings.model_fields[name].annotation):
-        if isinstance(part, type) and issubclass(part, Settings):
-            return part
+        inner = typing.get_args(part)[0] if typing.get_origin(part) is tuple else part
+        if isinstance(inner, type) and issubclass(inner, Settings) and (inner is part or inner is FurtherModelSettings):
+            return inner
     return None
 
 

@@ -70,7 +70,8 @@ def _metrics() -> Iterator[str]:
         if family.name.startswith("plait_"):
             name = f"{family.name}_total" if family.type == "counter" else family.name
             yield f"| `{name}` | {family.type} | {_cell(family.documentation)} |"
-    for name, text in {**gauges.TEXTS, **engine_gauges.TEXTS, engine_gauges.COUNTS: engine_gauges.COUNTS_TEXT}.items():
+    texts = {**gauges.TEXTS, **gauges.TEXTS_OF_BASES, **engine_gauges.TEXTS, engine_gauges.COUNTS: engine_gauges.COUNTS_TEXT}
+    for name, text in texts.items():
         yield f"| `plait_{name}` | gauge | {_cell(text)} |"
 
 

@@ -35,6 +35,13 @@ def tiny_task(name: str, **changes: Any) -> dict[str, Any]:
     return task | changes
 
 
+def full_task(name: str, **changes: Any) -> dict[str, Any]:
+    """One that trains all weights."""
+    task = tiny_task(name, training="full", optimizer={"learning_rate": 1e-3}, **changes)
+    del task["lora"]
+    return task
+
+
 def tiny_settings(folder: Path, *tasks: dict[str, Any], **changes: Any) -> RunSettings:
     """Settings of a run on a tiny model that lies in `folder`."""
     model = folder / "model"

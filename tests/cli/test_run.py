@@ -110,6 +110,14 @@ def test_resume_takes_the_newest_or_the_named_run(calls: list[dict[str, Any]]) -
     assert calls[3]["settings"] == calls[0]["settings"]
 
 
+def test_workers_may_be_put_on_a_ray_cluster_also_when_a_run_goes_on(calls: list[dict[str, Any]]) -> None:
+    assert plait("run", "tasks.toml", "--ray", "local") == 0
+    assert plait("resume", "--ray", "10.0.0.5:6379") == 0
+    assert plait("resume") == 0
+    workers = [call["settings"].workers for call in calls]
+    assert [(one.executor, one.ray_address) for one in workers] == [("ray", "local"), ("ray", "10.0.0.5:6379"), ("ray", "local")]
+
+
 @pytest.mark.parametrize(("gain", "code"), [("0.1", 0), ("0.25", 1)])
 def test_gate(calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], gain: str, code: int) -> None:
     assert plait("run", "tasks.toml", "--check-gain", gain) == code
@@ -157,6 +165,18 @@ def test_dry_run_as_json(calls: list[dict[str, Any]], tiny_model: Path, capsys: 
     result = json.loads(capsys.readouterr().out)
     assert result["memory_bytes"] == sum(need["size_bytes"] for need in result["memory"])
     assert [task["trajectories_per_step"] for task in result["tasks"]] == [64, 64]
+
+
+def test_dry_run_of_several_base_models(calls: list[dict[str, Any]], tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = f'model = {{ path = "{tiny_model}", device = "cpu" }}\nworkers = {{ train_threads = 2000, train_workers = 2 }}\n'
+    small = f'[[models]]\nname = "small"\npath = "{tiny_model}"\ndevice = "cpu"\n'
+    Path("tasks.toml").write_text(head + TASKS + 'model = "small"\n' + small)
+    assert plait("run", "tasks.toml", "--dry-run") == 0
+    told = capsys.readouterr()
+    assert f"2 tasks on {tiny_model}, small" in told.out
+    assert "steps on small" in told.out
+    assert "small: 65,536 tokens (slot + pool)" in told.out
+    assert "workers.rollout_threads + workers.train_workers x workers.train_threads of all base models = 8002 on" in told.err
 
 
 def test_dry_run_warns_of_what_does_not_fit(

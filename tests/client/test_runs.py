@@ -194,7 +194,7 @@ def test_a_listener_that_raises_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_an_error_in_the_handler_of_a_workers_messages_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _drive_until_error(tmp_path, lambda driver: monkeypatch.setattr(driver.compute.rollout, "on_results", _raise))
+    _drive_until_error(tmp_path, lambda driver: monkeypatch.setattr(driver.compute.rollout_of("a"), "on_results", _raise))
 
 
 def test_recover_appends_the_events_that_a_crash_left_out(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from plait.cluster.job_queue import JobQueue
-from plait.cluster.messages import FromWorker
+from plait.cluster.messages import AdapterClosed, FromWorker
 from plait.cluster.model_messages import (
     CallDone,
     CallFailed,
@@ -21,7 +21,7 @@ from plait.cluster.model_messages import (
     SaveModel,
 )
 from plait.cluster.model_role import ModelRole
-from plait.cluster.recorded_adapter import AdapterBase
+from plait.cluster.trained_weights import AdapterBase
 from plait.config.task import LossSettings, OptimizerSettings
 from plait.models.decoder import Decoder
 from plait.training.training_pass import PassSettings
@@ -40,16 +40,19 @@ def decoder() -> Decoder:
 
 
 class Device:
-    """A role with its queue, driven by hand; `replies` has all that came back."""
+    """A role with its queue, driven by hand; `replies` has what came back, but for the names in `closed`."""
 
     def __init__(self, folder: Path, digest: str = "base", micro_batch_tokens: int = 2048) -> None:
         self.folder, self.queue = folder, JobQueue()
         self.role = ModelRole(AdapterBase(decoder(), digest, "tiny", PassSettings(micro_batch_tokens)), self.queue)
         self.replies: list[FromWorker] = []
+        self.closed: list[str] = []
 
     def send(self, *messages: ModelMessage) -> None:
         for message in messages:
-            self.replies += self.role.handle(message)
+            told = self.role.handle(message)
+            self.closed += [reply.name for reply in told if isinstance(reply, AdapterClosed)]
+            self.replies += [reply for reply in told if not isinstance(reply, AdapterClosed)]
 
     def work(self) -> None:
         """To the end."""

@@ -25,6 +25,7 @@ from plait.cluster.model_messages import (
 from plait.config.task import LossSettings
 from plait.lora.mix import FusedAdapter
 from plait.state.records import list_steps
+from plait.training.trainer import AdapterTrainer
 from plait.types.lora import LoraConfig
 from tests.cluster.models import LORA, Device, backward, data, decoder, forward, load, rows, save, seq_ids, step
 from tests.training.tiny import plain_logprobs, with_own_logprobs
@@ -66,7 +67,9 @@ def test_gradients_of_calls_add_up_to_those_of_one_call_with_all(tmp_path: Path)
 def test_a_pass_gives_every_targets_logprob_and_sums(device: Device) -> None:
     datums = data()
     done = device.done(backward(1, datums))
-    adapter = device.role.models["a"].adapter.trainer.adapter_tensors()
+    trainer = device.role.models["a"].adapter.trainer
+    assert isinstance(trainer, AdapterTrainer)
+    adapter = trainer.adapter_tensors()
     for datum, found in zip(datums, rows(done), strict=True):
         assert found == pytest.approx(plain_logprobs(decoder(), datum, adapter, LORA).tolist(), abs=1e-5)
     assert done.num_tokens == done.metrics["num_tokens"] == sum(len(datum.tokens) for datum in datums)
@@ -274,7 +277,7 @@ def test_calls_of_a_model_that_is_not_open_fail(tmp_path: Path) -> None:
     device = Device(tmp_path)
     assert "'a' is not open" in device.failed(step(1)).error
     device.send(DiscardGradients("a"), CloseModel("a"))
-    assert len(device.replies) == 1
+    assert (len(device.replies), device.closed) == (1, ["a"])
 
 
 @contextmanager

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
-from plait.cluster.messages import Busy, Configure, FromWorker
+from plait.cluster.messages import TRAIN, Busy, Configure, FromWorker, OpenTask, SetTenantWeight
 from plait.cluster.model_messages import ScorePrompt
 from plait.cluster.rollout_deployment import RolloutDeployment
+from plait.cluster.workers import Workers
 from plait.config.run import RunSettings
 from plait.observe.events import EngineSample
 from plait.rollout.request import GenerationRequest
@@ -34,11 +36,13 @@ class Deployment(RolloutDeployment):
         self.samples: list[EngineSample] = []
         self.busy: Counter[str] = Counter()
         self.may_restart, self.is_back = asyncio.Event(), asyncio.Event()
+        assert isinstance(self.workers, Workers)
         restart = self.workers._restart
 
         async def held(configuration: Configure) -> None:
             await self.may_restart.wait()
             await restart(configuration)
+            self.is_back.set()
 
         self.workers._restart = held  # type: ignore[method-assign]
 
@@ -52,8 +56,14 @@ class Deployment(RolloutDeployment):
     def on_worker_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None:
         self.lost.append(worker)
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        self.is_back.set()
+    def on_adapters_lost(self, owners: Sequence[str], num_trainers: int) -> None:
+        pass
+
+    def on_reopen(self, owners: Sequence[str]) -> None:
+        pass
+
+    def on_trainer_ready(self) -> None:
+        pass
 
     def on_failed(self, error: Exception) -> None:
         raise error
@@ -141,7 +151,28 @@ def test_requests_of_a_killed_engine_go_on_at_the_other_with_the_same_tokens(tmp
 
 def test_engines_are_named_and_numbered(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, tiny_task("a"), workers={"rollout_engines": 3, "environment_processes": 1})
-    made = RolloutDeployment(settings, "model", 1, None)  # type: ignore[arg-type]
+    made = RolloutDeployment(settings, "model", 1, Mock())
     assert made.workers.engine_names == ("rollout-0", "rollout-1", "rollout-2")
     assert made.workers.names == (*made.workers.engine_names, "train")
     assert sorted(made.concurrency) == list(made.workers.engine_names)
+
+
+class Listener(Mock):
+    """Tells a new trainer a weight, as a service does."""
+
+    made: RolloutDeployment
+
+    def on_trainer_ready(self) -> None:
+        self.made.train(SetTenantWeight("ana", 2.0))
+
+
+def test_a_replaced_trainer_is_told_the_weights_and_workers_may_be_of_another_making(tmp_path: Path) -> None:
+    settings, listener, workers = tiny_settings(tmp_path, tiny_task("a")), Listener(), Mock(engine_names=("rollout",))
+    listener.made = made = RolloutDeployment(settings, "model", 1, listener, make_workers=lambda *_: workers)
+    made.train(OpenTask("ana", "{}", "folder", 1, "a"))
+    made._on_lost("train", (TRAIN,), WorkerFailure("gone"))
+    listener.on_adapters_lost.assert_called_once_with(("a",), 0)
+    workers.send_to.reset_mock()
+    made._on_ready("train", (TRAIN,))
+    listener.on_reopen.assert_called_once_with(["a"])
+    workers.send_to.assert_called_once_with("train", SetTenantWeight("ana", 2.0))

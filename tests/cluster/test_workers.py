@@ -1,14 +1,17 @@
-"""What the worker processes are told of each other's threads."""
+"""What workers are told of each other's threads, and what becomes of those that are lost."""
 
+import asyncio
 import os
 from typing import Any, cast
 
 import pytest
 
 from plait.cluster.client import WorkerClient
-from plait.cluster.messages import Configure, SetThreads
+from plait.cluster.executors.carrier import Carrier, WorkerProgram
+from plait.cluster.messages import Configure, Ready, SetThreads, from_worker
 from plait.cluster.workers import Workers, configurations
 from plait.config.run import RunSettings
+from plait.types.errors import WorkerFailure
 from tests.runs import tiny_task
 
 
@@ -41,3 +44,94 @@ def test_an_idle_trainers_threads_are_lent(monkeypatch: pytest.MonkeyPatch) -> N
 def test_unless_the_settings_say_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert told(lend_threads=False) == []
+
+
+class Fragile:
+    """A carrier of a worker that says that it is ready, and then waits to be lost."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.frames = [from_worker.encode(Ready("digest", True, "", "cpu", 0.0))]
+        self.is_lost = asyncio.Event()
+        self.is_closed = False
+
+    async def send(self, message: bytes) -> None: ...
+
+    async def receive(self) -> bytes:
+        if self.frames:
+            return self.frames.pop()
+        await self.is_lost.wait()
+        raise WorkerFailure("it is gone")
+
+    def kill(self) -> None: ...
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class FragileExecutor:
+    """Every second worker is lost before it has started, or what `raised` says happens."""
+
+    def __init__(self, raised: Exception | None = None) -> None:
+        self.raised = raised or WorkerFailure("its node went away")
+        self.started: list[Fragile] = []
+        self.num_calls = 0
+        self.is_closed = False
+
+    async def start(self, program: WorkerProgram) -> Carrier:
+        self.num_calls += 1
+        if self.num_calls % 2 == 0:
+            raise self.raised
+        self.started.append(Fragile())
+        return self.started[-1]
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_replacement_that_is_lost_as_it_starts_is_replaced_too() -> None:
+    executor, heard = FragileExecutor(), []
+    settings = RunSettings.model_validate({"workers": {"layout": "shared"}, "tasks": [tiny_task("a")]})
+
+    async def main() -> None:
+        is_ready, has_failed = asyncio.Event(), asyncio.Event()
+
+        def failed(error: Exception) -> None:
+            heard.append(str(error))
+            has_failed.set()
+
+        workers = Workers(
+            configurations(settings, "model", 1), 3, lambda *_: None, lambda *_: heard.append("lost"),
+            lambda *_: is_ready.set(), failed, executor=executor,
+        )  # fmt: skip
+        await workers.start()
+        executor.started[0].is_lost.set()
+        await is_ready.wait()
+        assert (executor.num_calls, heard) == (3, ["lost"])
+        executor.started[1].is_lost.set()
+        await has_failed.wait()
+        await workers.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert heard == ["lost", "lost", "its node went away"], "the fourth loss within the hour was one too many"
+    assert executor.num_calls == 4
+    assert executor.is_closed
+
+
+def test_an_error_while_a_replacement_starts_is_told() -> None:
+    executor = FragileExecutor(ZeroDivisionError("a mistake"))
+    settings = RunSettings.model_validate({"workers": {"layout": "shared"}, "tasks": [tiny_task("a")]})
+
+    async def main() -> None:
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        workers = Workers(
+            configurations(settings, "model", 1), 3, lambda *_: None, lambda *_: None, lambda *_: None, failed.set_result,
+            executor=executor,
+        )  # fmt: skip
+        await workers.start()
+        executor.started[0].is_lost.set()
+        assert isinstance(await failed, ZeroDivisionError)
+        await workers.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))

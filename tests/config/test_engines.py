@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from plait.config.explain import estimate_run
-from plait.config.load import parse_settings
+from plait.config.load import parse_settings, with_ray
 from plait.config.load_server import load_server_settings
 from plait.config.run import RunSettings
 from plait.types.errors import ConfigError
@@ -31,6 +31,12 @@ def parse(head: str = "") -> RunSettings:
         ("engine = { disk_tokens = 9 }", "engine.disk_tokens = 9 is reached through engine.host_tokens, which is 0"),
         ("engine = { host_token = 9 }", "did you mean 'host_tokens'?"),
         ("engine = { scheduling = 'contxt' }", 'did you mean "context"?'),
+        ("workers = { executor = 'ray' }\nengine = { host_tokens = 9 }", "engine.host_tokens = 9 is memory of one machine"),
+        ("workers = { ray_address = 'local' }", 'workers.ray_address = "local" has no effect without workers.executor = "ray"'),
+        (
+            "workers = { executor = 'thread' }\nengine = { kind = 'vllm', python = '/x/python' }",
+            'engine.python = "/x/python" has no effect on workers.executor = "thread"',
+        ),
         ("workers = { rollout_engine = 2 }", "did you mean 'rollout_engines'?"),
     ],
 )
@@ -38,6 +44,13 @@ def test_what_cannot_be_is_refused(head: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(head)
     assert problem in caught.value.message
+
+
+def test_the_command_line_can_put_workers_on_a_ray_cluster() -> None:
+    workers = with_ray(parse("workers = { rollout_engines = 2 }"), "10.0.0.5:6379").workers
+    assert (workers.executor, workers.ray_address, workers.rollout_engines) == ("ray", "10.0.0.5:6379", 2)
+    with pytest.raises(ConfigError, match=r"engine\.host_tokens = 9 is memory of one machine"):
+        with_ray(parse("engine = { host_tokens = 9 }"), "auto")
 
 
 def test_an_engines_capacity_is_its_slots_unless_it_is_given() -> None:

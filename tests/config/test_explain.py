@@ -90,3 +90,17 @@ def test_disk_follows_retention() -> None:
 
 def test_no_time_for_a_gpu() -> None:
     assert estimate_run(parse(), SMOLLM2, device="cuda").time_s is None
+
+
+def test_all_weights_are_counted() -> None:
+    full = estimate_run(
+        parse("training = 'full'", head="engine = { full_policies = 3 }\nworkers = { rollout_engines = 2 }"), SMOLLM2
+    )
+    memory, disk = ({need.name: need.size_bytes for need in needs} for needs in (full.memory, full.disk))
+    assert memory["full tasks"] == (4 + 8 + 8 + 2) * SMOLLM2.num_parameters
+    assert memory["full policies"] == 2 * 3 * 2 * SMOLLM2.num_parameters
+    assert disk["full records"] == 4 * 12 * SMOLLM2.num_parameters
+    assert (memory["adapters"], disk["records"]) == (0, 0)
+    adapter = estimate_run(parse(), SMOLLM2)
+    assert not {need.name for need in (*adapter.memory, *adapter.disk)} & {"full tasks", "full policies", "full records"}
+    assert full.tasks[0].training_s == pytest.approx(1.5 * adapter.tasks[0].training_s)

@@ -214,3 +214,16 @@ def test_name_from_outside_is_checked() -> None:
 def test_config_is_importable_without_torch() -> None:
     code = "import sys, plait.config.load, plait.config.explain; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+FULL = TASK + 'training = "full"\n'
+
+
+def test_a_task_that_trains_all_weights_has_no_adapter() -> None:
+    settings = parse(FULL + "[[tasks]]\nname = 'b'\nenvironment = { kind = 'calculator' }")
+    assert [task.training for task in settings.tasks] == ["full", "lora"]
+    written = effective_toml(settings)
+    assert written.count("[tasks.lora]") == 1
+    assert parse(written) == settings
+    assert "lora.alpha, lora.rank has no effect: remove it" in fault_of(FULL + "lora = { rank = 8, alpha = 4.0 }")
+    assert 'training = "some"' in fault_of(TASK + 'training = "some"').replace("'", '"')

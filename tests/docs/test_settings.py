@@ -8,6 +8,7 @@ from docs import make_simulation_keys
 from docs.make_configuration import PAGE, make_page
 from plait.config.known_keys import walk_keys
 from plait.config.load import load_settings, parse_settings
+from plait.config.load_server import load_server_settings
 from plait.config.run import RunSettings
 from tests.docs.pages import ROOT, Block, all_blocks, write_files
 
@@ -15,6 +16,10 @@ from tests.docs.pages import ROOT, Block, all_blocks, write_files
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)
 def test_blocks_are_valid_settings(block: Block, tmp_path: Path) -> None:
     write_files(block.page, tmp_path)
+    if block.page.name == "service.md":
+        (tmp_path / "server.toml").write_text(block.text, encoding="utf-8")
+        assert load_server_settings(tmp_path / "server.toml", {}).model_names
+        return
     assert parse_settings(block.text, tmp_path, block.place).tasks
 
 

@@ -1,5 +1,7 @@
 """Which prompt tokens are computed next."""
 
+from typing import cast
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,6 +9,7 @@ from plait.engine.attention import Span
 from plait.engine.prefill import plan_prefill
 from plait.engine.row import Row
 from plait.engine.stops import StopRule
+from plait.models.decoder import Decoder
 from plait.types.sampling import SamplingParams
 from tests.engine.tiny import Request
 
@@ -16,7 +19,9 @@ PARAMS = SamplingParams(4)
 def row(number: int, length: int, num_computed: int = 0, context: int = 0, task: str = "base") -> Row:
     chunk = Request(str(number), (context,) * length, PARAMS, task).chunk()
     tokens = list(chunk.context_tokens)
-    return Row(number, chunk, None, task.encode(), StopRule(PARAMS, (), 100, None), length + 4, tokens, num_computed)
+    return Row(
+        number, chunk, cast(Decoder, None), None, task.encode(), StopRule(PARAMS, (), 100, None), length + 4, tokens, num_computed
+    )
 
 
 def test_first_come_first_served_up_to_the_limit() -> None:

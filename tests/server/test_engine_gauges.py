@@ -14,7 +14,7 @@ def test_each_engine_has_its_own_values() -> None:
         for n in (1, 2)
     ]
     registry = CollectorRegistry()
-    registry.register(EngineGauges(lambda: samples))
-    assert registry.get_sample_value("plait_engine_rows", {"engine": "rollout-2"}) == 2
-    assert registry.get_sample_value("plait_engine_reserved_tokens", {"engine": "rollout-1"}) == 10
-    assert registry.get_sample_value("plait_engine_count", {"engine": "rollout-2", "name": "drafts"}) == 2
+    registry.register(EngineGauges(lambda: [("base", sample) for sample in samples]))
+    assert registry.get_sample_value("plait_engine_rows", {"base_model": "base", "engine": "rollout-2"}) == 2
+    assert registry.get_sample_value("plait_engine_reserved_tokens", {"base_model": "base", "engine": "rollout-1"}) == 10
+    assert registry.get_sample_value("plait_engine_count", {"base_model": "base", "engine": "rollout-2", "name": "drafts"}) == 2

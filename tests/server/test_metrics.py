@@ -61,11 +61,11 @@ def test_tenants_and_models_do_not_grow_the_page_for_ever() -> None:
 
 def test_utilisation_is_the_busy_share_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics, now_s = Metrics(), time.time()
-    metrics.on_busy("train", Busy(now_s + 300, now_s + 315, 64))
+    metrics.on_busy("base", "train", Busy(now_s + 300, now_s + 315, 64))
     monkeypatch.setattr(metrics_module.time, "time", lambda: now_s + 330)
-    assert value(metrics, "plait_worker_utilisation", worker="train") == pytest.approx(0.25, abs=0.01)
-    assert value(metrics, "plait_worker_busy_seconds_total", worker="train") == pytest.approx(15.0)
-    assert value(metrics, "plait_worker_tokens_total", worker="train") == 64
+    assert value(metrics, "plait_worker_utilisation", base_model="base", worker="train") == pytest.approx(0.25, abs=0.01)
+    assert value(metrics, "plait_worker_busy_seconds_total", base_model="base", worker="train") == pytest.approx(15.0)
+    assert value(metrics, "plait_worker_tokens_total", base_model="base", worker="train") == 64
 
 
 def test_the_gap_between_trainer_and_sampler_is_told_where_it_was_measured() -> None:
@@ -73,7 +73,7 @@ def test_the_gap_between_trainer_and_sampler_is_told_where_it_was_measured() -> 
     for measured in ({"logprob_gap_max": 1e-4}, {}):
         metrics.on_reply(CallDone("m", 1, ref, metrics=measured))
     assert value(metrics, "plait_logprob_gap_count") == 1
-    metrics.on_trainer_lost()
+    metrics.on_trainer_lost((), 0)
     metrics.on_trainer_back()
     assert value(metrics, "plait_trainer_losses_total") == 1
 

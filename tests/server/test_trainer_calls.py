@@ -11,11 +11,10 @@ class Fake:
     """A backend whose worker takes everything."""
 
     def __init__(self) -> None:
-        self.workers = self
         self.listeners: list[Any] = []
         self.sent: list[Any] = []
 
-    def train(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self.sent.append(message)
 
 
@@ -26,7 +25,7 @@ def test_weights_are_told_at_once_and_again_to_a_worker_that_replaces_another() 
     trainer.set_weight("ben", 1.0)
     trainer.set_weight("ana", 3.0)
     assert backend.sent[-1] == SetTenantWeight("ana", 3.0)
-    trainer.on_trainer_lost()
+    trainer.on_trainer_lost((), 0)
     backend.sent.clear()
     trainer.on_trainer_back()
     assert backend.sent == [SetTenantWeight("ana", 3.0), SetTenantWeight("ben", 1.0)]

@@ -37,18 +37,21 @@ def test_metrics_tell_of_training_and_sampling(server: Any) -> None:
         key = name, tuple(sorted(labels.items()))
         return after.get(key, 0.0) - before.get(key, 0.0)
 
+    base = (("base_model", str(server.model)),)
     assert grown("plait_calls_total", kind="optim_step", outcome="done") == 1
     assert grown("plait_call_wait_seconds_count", kind="forward_backward") == 1
     assert grown("plait_call_run_seconds_sum", kind="forward_backward") > 0
     assert grown("plait_sample_wait_seconds_count") == grown("plait_sample_seconds_count") == 2
     assert grown("plait_tokens_total", tenant=tenant.tenant_id, type="trained") == 3
     assert 2 <= grown("plait_tokens_total", tenant=tenant.tenant_id, type="sampled") <= 6
-    assert grown("plait_worker_busy_seconds_total", worker="train") > 0
+    assert grown("plait_worker_busy_seconds_total", base_model=str(server.model), worker="train") > 0
     assert grown("plait_http_requests_total", method="POST", route="/api/v1/optim_step", status="200") == 1
     assert after["plait_model_version", (("model", training.model_id),)] == 1
-    assert after["plait_resident_adapters", ()] >= 1
+    assert after["plait_resident_adapters", base] >= 1
     assert after["plait_live_sessions", ()] >= 1
-    for name in ("waiting_samples", "running_samples", "accepted_samples", "waiting_calls", "pending_futures", "stopping"):
+    for name in ("waiting_samples", "running_samples"):
+        assert after[f"plait_{name}", base] == 0
+    for name in ("accepted_samples", "waiting_calls", "pending_futures", "stopping"):
         assert after[f"plait_{name}", ()] == 0
     assert after["plait_held_futures", ()] > 0
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from plait.state.records import (
     ADAPTER_FILE,
+    MODEL_FILE,
     OPTIMIZER_FILE,
     RECORD_FILE,
     latest_record,
@@ -31,6 +32,7 @@ from plait.state.records import (
     write_record,
 )
 from plait.state.step_record import StepRecord
+from plait.state.tensor_file import digest_tensors, load_converted
 from plait.types.errors import StateError
 
 Write = Callable[..., StepRecord]
@@ -246,3 +248,37 @@ def test_sigkill_in_the_middle_of_writing(tmp_path: Path) -> None:
 def test_state_is_importable_without_torch() -> None:
     code = "import sys, plait.state.records, plait.state.recovery, plait.state.samples; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_whole_model_is_written_read_and_verified(tmp_path: Path, make: Any) -> None:
+    weights = {"model.norm.weight": torch.arange(6.0), "model.embed_tokens.weight": torch.randn(5, 4)}
+    moments = {name: tensor * 2 for name, tensor in weights.items()} | {"step": torch.tensor(3)}
+    sealed = write_record(tmp_path, 1, weights, {"model_type": "llama"}, moments, make.record(1, training="full"))
+    folder = step_folder(tmp_path, 1)
+    assert {path.name for path in folder.iterdir()} == {MODEL_FILE, "config.json", OPTIMIZER_FILE, RECORD_FILE}
+    assert read_record(tmp_path, 1) == sealed
+    assert sealed.adapter_digest == digest_tensors(weights), "as of any file of tensors"
+    found = load_converted(folder / MODEL_FILE, sealed.adapter_digest, lambda tensor: tensor.clone())
+    assert all(torch.equal(found[name], tensor) for name, tensor in weights.items())
+    for name in (MODEL_FILE, "config.json", OPTIMIZER_FILE, RECORD_FILE):
+        content = (folder / name).read_bytes()
+        flip_byte(folder / name, len(content) - 3)
+        with pytest.raises(StateError, match=name):
+            read_record(tmp_path, 1)
+        (folder / name).write_bytes(content[:-2])
+        with pytest.raises(StateError, match=name):
+            read_record(tmp_path, 1)
+        (folder / name).write_bytes(content)
+    assert latest_record(tmp_path).record == sealed
+
+
+def test_a_whole_model_that_the_disk_does_not_take_leaves_the_record_before(tmp_path: Path, make: Any) -> None:
+    weights, before = {"w": torch.zeros(4096)}, resource.getrlimit(resource.RLIMIT_FSIZE)
+    write_record(tmp_path, 1, weights, {}, weights, make.record(1, training="full"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(StateError, match="cannot write"):
+            write_record(tmp_path, 2, weights, {}, weights, make.record(2, training="full"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["000001"]

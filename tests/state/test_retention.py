@@ -25,3 +25,9 @@ def test_thinning_removes_whole_records(tmp_path: Path, write: Callable[..., obj
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [f"{step:06d}" for step in (0, 5, 7, 10, 11, 12)]
     assert all(read_record(tmp_path, step).step == step for step in list_steps(tmp_path))
     assert thin_records(tmp_path, 5, protected={7}) == []
+
+
+@given(steps=st.sets(st.integers(0, 60)), protected=st.sets(st.integers(0, 60)))
+def test_of_whole_models_the_last_two_stay_and_what_is_needed(steps: set[int], protected: set[int]) -> None:
+    kept = steps - set(steps_to_remove(steps, None, protected))
+    assert kept == set(sorted(steps)[-2:]) | (steps & protected)

@@ -24,9 +24,6 @@ class FakeTrainer:
         if not self.is_lost:
             self.messages.append(message)
 
-    def note_training(self, is_idle: bool) -> None:
-        """Threads do not matter here."""
-
     def updates(self) -> list[Update]:
         return [message for message in self.messages if isinstance(message, Update)]
 

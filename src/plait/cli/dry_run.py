@@ -10,17 +10,20 @@ import psutil
 
 from plait.cli.output import human_bytes, print_json, print_warning
 from plait.client.environments import check_environments
-from plait.config.explain import Need, RunEstimate, estimate_run
+from plait.config.explain import Need, RunEstimate, combine, estimate_run
 from plait.config.run import RunSettings
 from plait.observe.text import duration
+from plait.tasks.run_models import describe_models, task_models
 from plait.types.model import ModelConfig
 
 
 def print_estimate(settings: RunSettings, as_json: bool) -> None:
-    """Read the model's shape (not its weights) and print what the run needs."""
+    """Read the models' shapes (not their weights) and print what the run needs."""
     asyncio.run(check_environments(settings))
-    device = pick_device(settings.model.device)
-    estimate = estimate_run(settings, read_model_config(settings.model.path), device)
+    parts = {name: settings.of_model(name) for name in settings.used_models}
+    devices = {name: pick_device(part.model.device) for name, part in parts.items()}
+    estimate = combine({n: estimate_run(part, read_model_config(part.model.path), devices[n]) for n, part in parts.items()})
+    device = ", ".join(dict.fromkeys(devices.values()))
     if as_json:
         totals = {"memory_bytes": estimate.memory_bytes, "disk_bytes": estimate.disk_bytes, "device": device}
         print_json({**msgspec.to_builtins(estimate), **totals})
@@ -46,7 +49,8 @@ def pick_device(device: str) -> str:
 
 
 def describe_estimate(estimate: RunEstimate, settings: RunSettings) -> str:
-    lines = [f"run {settings.name}: {len(settings.tasks)} tasks on {settings.model.path}", "", *_task_lines(estimate, settings), ""]
+    head = f"run {settings.name}: {len(settings.tasks)} tasks on {describe_models(settings)}"
+    lines = [head, "", *_task_lines(estimate, settings), ""]
     lines += [*_need_lines("memory", estimate.memory, estimate.memory_bytes), ""]
     lines += [*_need_lines("disk", estimate.disk, estimate.disk_bytes), ""]
     time = (
@@ -68,31 +72,41 @@ def find_shortages(estimate: RunEstimate, settings: RunSettings, device: str) ->
         )
     if estimate.disk_bytes > free_disk:
         found.append(f"the run needs about {human_bytes(estimate.disk_bytes)} of disk and {human_bytes(free_disk)} are free")
-    workers, cores = settings.workers, os.cpu_count() or 1
-    threads = workers.rollout_engines * workers.rollout_threads + workers.train_threads
-    if workers.layout == "split" and threads > cores:
-        engines = "rollout_engines x workers." if workers.rollout_engines > 1 else ""
-        found.append(
-            f"workers.{engines}rollout_threads + workers.train_threads = {threads} on {cores} cores: "
-            "contending threads run many times slower; lower them"
-        )
-    return found
+    return [*found, *_too_many_threads(settings, os.cpu_count() or 1)]
+
+
+def _too_many_threads(settings: RunSettings, cores: int) -> list[str]:
+    split = [w for w in (settings.of_model(name).workers for name in settings.used_models) if w.layout == "split"]
+    threads = sum(w.rollout_engines * w.rollout_threads + w.train_workers * w.train_threads for w in split)
+    if threads <= cores:
+        return []
+    engines = "rollout_engines x workers." if any(w.rollout_engines > 1 for w in split) else ""
+    trainers = "train_workers x workers." if any(w.train_workers > 1 for w in split) else ""
+    models = " of all base models" if len(split) > 1 else ""
+    return [
+        f"workers.{engines}rollout_threads + workers.{trainers}train_threads{models} = {threads} on {cores} cores: "
+        "contending threads run many times slower; lower them"
+    ]
 
 
 def _task_lines(estimate: RunEstimate, settings: RunSettings) -> list[str]:
     lines = []
-    for sizes, task in zip(estimate.tasks, settings.tasks, strict=True):
+    tasks, models = {task.name: task for task in settings.tasks}, task_models(settings)
+    for sizes in estimate.tasks:
+        task = tasks[sizes.task]
         warm = f"{task.warm_start.steps} warm-start + " if task.warm_start.steps else ""
         per_trajectory = sizes.sampled_tokens_per_step // sizes.trajectories_per_step
         lines += [
-            f"{sizes.task}: {warm}{task.steps} steps",
+            f"{sizes.task}: {warm}{task.steps} steps" + (f" on {models[sizes.task]}" if models else ""),
             f"  {task.groups_per_step} groups x {task.group_size} answers = {sizes.trajectories_per_step} trajectories a step",
             f"  {sizes.trajectories_per_step} x {per_trajectory} = at most {sizes.sampled_tokens_per_step:,} sampled tokens a step",
-            f"  adapter of rank {task.lora.rank}: {sizes.adapter_parameters:,} parameters",
+            f"  all weights: {sizes.full_parameters:,} parameters"
+            if task.training == "full"
+            else f"  adapter of rank {task.lora.rank}: {sizes.adapter_parameters:,} parameters",
         ]
     return lines
 
 
 def _need_lines(title: str, needs: tuple[Need, ...], total_bytes: int) -> list[str]:
-    lines = [f"  {need.name:<12}{human_bytes(need.size_bytes):>8}   {need.derivation}" for need in needs]
+    lines = [f"  {need.name:<14}{human_bytes(need.size_bytes):>8}   {need.derivation}" for need in needs]
     return [f"{title:<12}{human_bytes(total_bytes):>10}   about", *lines]

@@ -32,6 +32,8 @@ EXTRA_OF_MODULE = {
     "google": "server",
     "zstandard": "server",
     "simpy": "simulate",
+    "prometheus_client": "server",
+    "ray": "ray",
 }
 """Which extra of the package brings a module that may be missing."""
 
@@ -49,12 +51,12 @@ COMMANDS = {
     "show": Command("plait.cli.show", "show", "Show the samples of a task's step."),
     "chat": Command("plait.cli.chat", "chat", "Talk to a trained policy."),
     "report": Command("plait.cli.report", "report", "Write a run's report as one HTML file."),
-    "export": Command("plait.cli.export", "export", "Write a trained adapter (PEFT), or the base with it merged in."),
+    "export": Command("plait.cli.export", "export", "Write a trained adapter, or the merged model."),
     "models": Command("plait.cli.models", "app", "List and fetch base models."),
-    "doctor": Command("plait.cli.doctor", "doctor", "Say what this machine has, what is missing, and how to mend it."),
+    "doctor": Command("plait.cli.doctor", "doctor", "Say what this machine lacks, and the remedy."),
     "serve": Command("plait.cli.serve", "serve", "Serve the Tinker API to many clients."),
     "keys": Command("plait.cli.keys", "app", "Make, list and revoke the keys of a server."),
-    "tenants": Command("plait.cli.tenants", "app", "List the tenants of a server, and set their shares and quotas."),
+    "tenants": Command("plait.cli.tenants", "app", "Show a server's tenants; set shares and quotas."),
     "checkpoints": Command("plait.cli.checkpoints", "app", "List, show, delete and export what a server has stored."),
     "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
     "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),

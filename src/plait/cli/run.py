@@ -29,6 +29,10 @@ MinGain = Annotated[
     float | None,
     typer.Option("--check-gain", help="Exit with 1 unless each task's held-out accuracy rises by at least this.", min=0, max=1),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="ADDRESS", help='Run workers on this Ray cluster: HOST:PORT, "auto" or "local".'),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -37,6 +41,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the run needs, and do not start it.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a settings file to start from.")] = False,
     name: Annotated[str | None, typer.Option(help="Name of the run, instead of the file's.")] = None,
+    ray: Ray = None,
     runs: RunsFolder = Path("runs"),
     check_gain: MinGain = None,
     as_json: AsJson = False,
@@ -48,7 +53,7 @@ def run(
     if file is None:
         print(EXPLANATION + "\n" + example_toml(), end="")
         raise typer.Exit(2)
-    settings = _load(file, name)
+    settings = _placed(_load(file, name), ray)
     if dry_run:
         from plait.cli.dry_run import print_estimate
 
@@ -59,6 +64,7 @@ def run(
 
 def resume(
     run: Annotated[str | None, typer.Argument(help="Name or folder of the run; without it, the newest.")] = None,
+    ray: Ray = None,
     runs: RunsFolder = Path("runs"),
     check_gain: MinGain = None,
     as_json: AsJson = False,
@@ -68,7 +74,8 @@ def resume(
     from plait.state.rundir import find_run
 
     directory = find_run(run, runs)
-    _train(load_settings(directory.config), directory, is_resumed=True, min_gain=check_gain, as_json=as_json)
+    settings = _placed(load_settings(directory.config), ray)
+    _train(settings, directory, is_resumed=True, min_gain=check_gain, as_json=as_json)
 
 
 def example_toml() -> str:
@@ -82,6 +89,12 @@ def _load(file: Path, name: str | None) -> "RunSettings":
         raise ConfigError(f"{file} is a folder.", "Give a TOML file, or `plait resume` the run that lies there.")
     settings = load_settings(file)
     return with_name(settings, name) if name else settings
+
+
+def _placed(settings: "RunSettings", ray: str | None) -> "RunSettings":
+    from plait.config.load import with_ray
+
+    return settings if ray is None else with_ray(settings, ray)
 
 
 def _create(settings: "RunSettings", root: Path) -> "RunDirectory":

@@ -20,16 +20,22 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 for any that is free.")] = None,
     model: Annotated[str | None, typer.Option(help="Base model, as in `plait models list`.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help='Run workers on this Ray cluster: HOST:PORT, "auto" or "local".'),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Tell where it listens as one line of JSON.")] = False,
 ) -> None:
     """Settings come from the file, then from variables PLAIT_SERVER__KEY=VALUE, then from the options here."""
     options = {"HOST": host, "PORT": port, "MODEL__PATH": model}
+    if ray is not None:
+        options |= {"WORKERS__EXECUTOR": "ray", "WORKERS__RAY_ADDRESS": ray}
     given = {f"PLAIT_SERVER__{key}": str(value) for key, value in options.items() if value is not None}
     settings = load_server_settings(file, {**os.environ, **given})
     set_up_logging(settings.log_format)
     console = Console(highlight=False)
     if not as_json:
-        console.print(f"Loading {settings.model.path} ...")
+        console.print(f"Loading {', '.join(own for own, *_ in settings.model_names)} ...")
     run_server(settings, lambda listening: _tell(console, settings, listening, as_json))
 
 
@@ -37,16 +43,16 @@ def _tell(console: Console, settings: ServerSettings, listening: Listening, as_j
     if as_json:
         print(json.dumps({"url": listening.url, "models": listening.models, "new_key": listening.new_key}), flush=True)
         return
-    own, *aliases = listening.models
     console.print(
         f"Plait listens on [bold]{listening.url}[/] (loaded in {listening.load_s:.1f} s; data in {settings.data_folder})."
     )
-    console.print(f"Model: {own}" + (f", also called {', '.join(aliases)}" if aliases else ""))
+    for own, *aliases in settings.model_names:
+        console.print(f"Model: {own}" + (f", also called {', '.join(aliases)}" if aliases else ""))
     key = listening.new_key or "tml-..."
     if listening.new_key:
         console.print("A first key was made. It is shown this once; `plait keys create` makes more.")
     console.print(f"\n[bold]export TINKER_BASE_URL={listening.url}\nexport TINKER_API_KEY={key}[/]", soft_wrap=True)
-    console.print(f"\n[dim]{snippet(own)}[/]\n\nAPI page: {listening.url}/docs   Stop with Ctrl+C.", soft_wrap=True)
+    console.print(f"\n[dim]{snippet(listening.models[0])}[/]\n\nAPI page: {listening.url}/docs   Stop with Ctrl+C.", soft_wrap=True)
 
 
 def snippet(model: str) -> str:

@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from plait.config.load import load_settings
+from plait.config.run import ModelSettings, RunSettings
 from plait.models.catalogue import find
 from plait.observe.events import EvaluationDone
 from plait.observe.log import read_latest_events
-from plait.state.records import ADAPTER_CONFIG_FILE, ADAPTER_FILE, list_steps, read_record
+from plait.state.records import ADAPTER_CONFIG_FILE, ADAPTER_FILE, holds_model, list_steps, read_record
 from plait.state.rundir import RunDirectory
 from plait.types.chunks import Chunk
 from plait.types.errors import ConfigError, PlaitError, StateError
@@ -20,6 +21,7 @@ from plait.types.sampling import SamplingParams, StopReason
 
 if TYPE_CHECKING:
     from plait.engine.engine import Engine
+    from plait.models.decoder import Decoder
     from plait.models.tokenizer import Tokenizer
 
 
@@ -78,22 +80,17 @@ class Policy:
 
 def open_policy(directory: RunDirectory, task: str, step: int | None = None) -> Policy:
     """Load a version of a task's policy: `step`, or the best by held-out score, else the latest."""
-    import torch
-
     from plait.cluster.rollout_role import load_adapter
-    from plait.cluster.worker import pick_device
     from plait.engine.adapters import AdapterStore
     from plait.engine.engine import Engine
     from plait.engine.sampler import Sampler
-    from plait.models.decoder import Decoder
     from plait.models.tokenizer import Tokenizer
-    from plait.models.weights import load_model
 
-    settings = load_settings(directory.config)
-    ref, path = policy_ref(directory, task, step), find(settings.model.path)
-    config, weights = load_model(path, getattr(torch, settings.model.dtype), torch.device(pick_device(settings.model.device)))
-    decoder, tokenizer, context = Decoder(config, weights, prepack=True), Tokenizer.load(path), settings.model.max_context_tokens
-    store = AdapterStore(lambda wanted: load_adapter(wanted, decoder), window=1)
+    ref, settings = policy_ref(directory, task, step), settings_of(directory, task)
+    path = find(settings.model.path)
+    decoder, is_full = _load_decoder(settings.model, path, ref), holds_model(Path(ref.path))
+    tokenizer, context = Tokenizer.load(path), settings.model.max_context_tokens
+    store = AdapterStore(lambda wanted: decoder if is_full else load_adapter(wanted, decoder), window=1)
     rows = settings.engine.max_rows
     engine = Engine(
         decoder, store, "", max_rows=rows, slot_tokens=settings.engine.slot_tokens, pool_tokens=settings.engine.pool_tokens,
@@ -102,18 +99,54 @@ def open_policy(directory: RunDirectory, task: str, step: int | None = None) -> 
     return Policy(engine, tokenizer, ref, context)
 
 
+def _load_decoder(model: ModelSettings, path: Path, ref: AdapterRef) -> "Decoder":
+    """The base; of a task that trains all weights, the version itself."""
+    import torch
+
+    from plait.cluster.trained_weights import read_model
+    from plait.cluster.worker import pick_device
+    from plait.models.decoder import Decoder
+    from plait.models.hf_config import read_config
+    from plait.models.weights import load_model
+
+    dtype, device = getattr(torch, model.dtype), torch.device(pick_device(model.device))
+    if holds_model(Path(ref.path)):
+        config = read_config(path)
+        weights = read_model(Path(ref.path), ref.digest, config, dtype, device)
+    else:
+        config, weights = load_model(path, dtype, device)
+    return Decoder(config, weights, prepack=True)
+
+
 def export_policy(directory: RunDirectory, task: str, *, step: int | None = None, merged: bool = False, to: Path) -> Path:
-    """Write a version as a PEFT folder, or the base with it merged in; return the folder."""
+    """Write a version as a PEFT folder, or the base with it merged in; return the folder.
+
+    Of a task that trains all weights it is a model folder either way.
+    """
     ref = policy_ref(directory, task, step)
-    if merged:
+    if merged or holds_model(Path(ref.path)):
+        from plait.client.model_export import export_model
         from plait.lora.merge import merge_into_base
 
-        merge_into_base(find(load_settings(directory.config).model.path), Path(ref.path), to)
+        model = settings_of(directory, task).model
+        if holds_model(Path(ref.path)):
+            export_model(find(model.path), ref, model.dtype, to)
+        else:
+            merge_into_base(find(model.path), Path(ref.path), to)
         return to
     to.mkdir(parents=True, exist_ok=True)
     for name in (ADAPTER_FILE, ADAPTER_CONFIG_FILE):
         shutil.copyfile(Path(ref.path) / name, to / name)
     return to
+
+
+def settings_of(directory: RunDirectory, task: str) -> RunSettings:
+    """The part of the run's settings that is on the task's base model. Raises StateError if the run has no such task."""
+    settings = load_settings(directory.config)
+    models = {each.name: settings.model_of(each) for each in settings.tasks}
+    if task not in models:
+        raise StateError(f"run {directory.name!r} has no task {task!r}; it has: {', '.join(models)}.", "Name one of those.")
+    return settings.of_model(models[task])
 
 
 def policy_ref(directory: RunDirectory, task: str, step: int | None = None) -> AdapterRef:

@@ -5,9 +5,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from plait.client.environments import start_environments
 from plait.client.reports import write_run_report
+from plait.cluster.groups.factory import WorkerFactory
 from plait.config.checks import check_settings
 from plait.config.run import RunSettings
 from plait.models.catalogue import find
@@ -18,6 +20,8 @@ from plait.observe.log import EventLog, read_latest_events
 from plait.observe.trackers import make_followers
 from plait.state.recovery import TaskRecovery, clean_up, plan_recovery
 from plait.state.rundir import RunDirectory
+from plait.tasks.bases_compute import BasesCompute
+from plait.tasks.compute import Compute
 from plait.tasks.driver import Listener, RunDriver
 from plait.tasks.own_compute import OwnCompute
 from plait.tasks.past_run import past_run
@@ -75,18 +79,32 @@ async def drive(
     problems = check_settings(settings)
     if problems:
         raise ConfigError("\n".join(problems))
-    model_path = find(settings.model.path)
-    tokenizer = Tokenizer.load(model_path)
+    paths = {name: find(settings.of_model(name).model.path) for name in settings.used_models}
+    tokenizers = {name: Tokenizer.load(path) for name, path in paths.items()}
     environments = await start_environments(settings, settings.workers.environment_processes)
     try:
-        compute = OwnCompute(settings, str(model_path), kv_folder=directory.path / "kv")
-        driver = RunDriver(settings, directory, compute, tokenizer, environments, run.log, past_run(run.history))
+        by_task = {task.name: tokenizers[settings.model_of(task)] for task in settings.tasks}
+        compute = _compute(settings, paths, directory)
+        driver = RunDriver(settings, directory, compute, by_task, environments, run.log, past_run(run.history))
         driver.listeners += run.listeners
         if on_start is not None:
             on_start(driver)
         return await driver.run(resumed=bool(run.history))
     finally:
         await environments.close()
+
+
+def _compute(settings: RunSettings, paths: Mapping[str, Path], directory: RunDirectory) -> Compute:
+    """Workers of its own for each base model; `paths` tells where each lies."""
+    folders = {name: directory.path / (f"kv-{number}" if number else "kv") for number, name in enumerate(paths)}
+    workers = WorkerFactory(settings.workers, settings.model.device)
+    computes = {
+        name: OwnCompute(settings.of_model(name), str(paths[name]), kv_folder=folders[name], make_workers=workers.of(name))
+        for name in paths
+    }
+    if len(computes) == 1:
+        return next(iter(computes.values()))
+    return BasesCompute(computes, {task.name: settings.model_of(task) for task in settings.tasks})
 
 
 def _recover(settings: RunSettings, directory: RunDirectory, log: EventLog) -> list[AnyEvent]:

@@ -1,4 +1,4 @@
-"""The controller's handle on one worker process."""
+"""The controller's handle on one worker, whatever carries it."""
 
 import asyncio
 import os
@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from plait.cluster.executors.carrier import Carrier, Executor, WorkerProgram
+from plait.cluster.executors.process import ProcessExecutor
 from plait.cluster.messages import Configure, FromWorker, Ready, StartFailed, ToWorker, from_worker, to_worker
-from plait.transport import ChildProcess
 from plait.types.errors import PlaitError, WorkerFailure
 
 WORKER_MODULE = "plait.cluster.worker"
@@ -36,48 +37,54 @@ def thread_variables(threads: int) -> dict[str, str]:
 
 
 class WorkerClient:
-    """`on_message` and `on_lost` are called in the event loop; after `on_lost` nothing more comes."""
+    """`on_message` and `on_lost` are called in the event loop; after `on_lost` nothing more comes.
 
-    def __init__(self, settings: Configure, on_message: OnMessage, on_lost: OnLost) -> None:
+    `executor` starts the worker; None: as a child process.
+    """
+
+    def __init__(self, settings: Configure, on_message: OnMessage, on_lost: OnLost, executor: Executor | None = None) -> None:
         self.settings, self._on_message, self._on_lost = settings, on_message, on_lost
-        self._child: ChildProcess | None = None
+        self._executor = executor or ProcessExecutor()
+        self._carrier: Carrier | None = None
         self._reader: asyncio.Task[None] | None = None
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
-        assert self._child is not None
-        return self._child.pid
+        assert self._carrier is not None
+        return self._carrier.pid
 
     async def start(self) -> Ready:
-        """Start the process and load the model; raise PlaitError if it does not come up."""
-        threads = max(self.settings.threads, os.cpu_count() or 1)
-        self._child = await ChildProcess.start(
-            WORKER_MODULE, environment=thread_variables(threads), name=self.settings.name, python=self.settings.python
-        )
+        """Start the worker and load the model; raise PlaitError if it does not come up."""
+        self._carrier = await self._executor.start(self._program())
         try:
-            await self._child.send(to_worker.encode(self.settings))
-            ready = from_worker.decode(await self._child.receive())
+            await self._carrier.send(to_worker.encode(self.settings))
+            ready = from_worker.decode(await self._carrier.receive())
         except BaseException:
-            await self._child.close()
+            await self._carrier.close()
             raise
         if isinstance(ready, StartFailed):
-            await self._child.close()
+            await self._carrier.close()
             raise PlaitError(ready.message, ready.remedy)
         assert isinstance(ready, Ready)
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
         return ready
 
+    def _program(self) -> WorkerProgram:
+        lent = (os.cpu_count() or 1) if self.settings.lend_threads else 1
+        variables = thread_variables(max(self.settings.threads, lent))
+        return WorkerProgram(self.settings.name, WORKER_MODULE, variables, self.settings.python)
+
     def send(self, message: ToWorker) -> None:
         self._outbox.put_nowait(to_worker.encode(message))
 
     async def _read(self) -> None:
-        assert self._child is not None
+        assert self._carrier is not None
         try:
             while True:
-                self._on_message(self._decode(await self._child.receive()))
+                self._on_message(self._decode(await self._carrier.receive()))
         except WorkerFailure as failure:
             self._stop_writer()
             self._on_lost(failure)
@@ -89,10 +96,10 @@ class WorkerClient:
             raise WorkerFailure(f"worker {self.settings.name} sent a message that cannot be read: {error}") from error
 
     async def _write(self) -> None:
-        assert self._child is not None
+        assert self._carrier is not None
         try:
             while True:
-                await self._child.send(await self._outbox.get())
+                await self._carrier.send(await self._outbox.get())
         except WorkerFailure:
             return  # the reader tells
 
@@ -101,9 +108,9 @@ class WorkerClient:
             self._writer.cancel()
 
     async def close(self) -> None:
-        """End the process; what it has made durable stays."""
+        """End the worker; what it has made durable stays."""
         self._stop_writer()
         if self._reader is not None:
             self._reader.cancel()
-        if self._child is not None:
-            await self._child.close()
+        if self._carrier is not None:
+            await self._carrier.close()

@@ -19,6 +19,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
 
     name: str
     roles: tuple[str, ...]
+    deployment: str = ""
+    """The base model's name, where there are several."""
     model_path: str
     dtype: str
     device: str
@@ -31,6 +33,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     micro_batch_tokens: int
     checkpoint_layers: bool
     num_tasks: int
+    full_policies: int = 2
+    """Most models of tasks that train all weights, held for rollout at one time."""
     lend_threads: bool = True
     """Not for the worker: whether its threads are lent, or others' to it."""
     tiers: TierPlan | None = None
@@ -88,6 +92,12 @@ class Update(msgspec.Struct, frozen=True, tag="update"):
 
 class CloseTask(msgspec.Struct, frozen=True, tag="close_task"):
     task: str
+
+
+class AdapterClosed(msgspec.Struct, frozen=True, tag="adapter_closed"):
+    """The answer to CloseTask and CloseModel: the process has let go of the records of the task or model `name`."""
+
+    name: str
 
 
 class SetTenantWeight(msgspec.Struct, frozen=True, tag="set_tenant_weight"):
@@ -203,6 +213,7 @@ FromWorker = (
     | TaskOpened
     | UpdateDone
     | JobFailed
+    | AdapterClosed
     | ModelOpened
     | CallDone
     | CallFailed

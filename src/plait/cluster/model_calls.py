@@ -147,7 +147,7 @@ def _optim_step(call: OptimStep, adapter: RecordedAdapter, tenant: str) -> CallD
 
 
 def _load(call: LoadModel, adapter: RecordedAdapter, tenant: str) -> CallDone:
-    state = load_state(Path(call.source_folder), adapter.base, adapter.lora, call.with_optimizer)
+    state = load_state(Path(call.source_folder), adapter.weights, call.with_optimizer)
 
     def replace() -> dict[str, float]:
         adapter.trainer.load_state(*state)

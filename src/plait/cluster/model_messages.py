@@ -12,7 +12,7 @@ import msgspec
 
 from plait.types.datum import Datum
 from plait.types.lora import LoraConfig
-from plait.types.policy import AdapterRef, PolicyVersion
+from plait.types.policy import AdapterRef, PolicyVersion, Training
 
 OPENING = -1
 """In place of a seq_id: opening the model."""
@@ -48,6 +48,8 @@ class OpenModel(msgspec.Struct, frozen=True, tag="open_model"):
     """A checkpoint (as SaveModel writes it) whose copy becomes version 0; empty: pristine from the seed."""
     with_optimizer: bool = True
     """Take the moments of `source_folder` too."""
+    training: Training = "lora"
+    """"full": all weights are trained, and `lora` has no effect."""
 
 
 class ForwardBackward(msgspec.Struct, frozen=True, tag="forward_backward"):
@@ -72,7 +74,8 @@ class OptimStep(msgspec.Struct, frozen=True, tag="optim_step"):
 
 
 class SaveModel(msgspec.Struct, frozen=True, tag="save_model"):
-    """Put the latest version's files at `folder`, in place of what is there: PEFT format, and `with_optimizer` the moments."""
+    """Put the latest version's files at `folder`, in place of what is there: in PEFT format, or a model's; and `with_optimizer` the
+    moments."""
 
     model_id: str
     seq_id: int
@@ -94,7 +97,7 @@ class DiscardGradients(msgspec.Struct, frozen=True, tag="discard_gradients"):
 
 
 class CloseModel(msgspec.Struct, frozen=True, tag="close_model"):
-    """Take the model off the device. Calls of it that have not run are dropped without an answer."""
+    """Take the model off the device, which AdapterClosed answers. Calls of it that have not run are dropped without an answer."""
 
     model_id: str
 

@@ -14,7 +14,7 @@ import msgspec
 
 from plait.cluster.checkpoints import load_state
 from plait.cluster.job_queue import JobQueue, Progress
-from plait.cluster.messages import FromWorker
+from plait.cluster.messages import AdapterClosed, FromWorker
 from plait.cluster.model_calls import Call, RunningCall, model_record, start_call
 from plait.cluster.model_messages import (
     OPENING,
@@ -26,7 +26,8 @@ from plait.cluster.model_messages import (
     ModelOpened,
     OpenModel,
 )
-from plait.cluster.recorded_adapter import AdapterBase, AdapterState, RecordedAdapter
+from plait.cluster.recorded_adapter import AdapterState, RecordedAdapter, fresh_policy
+from plait.cluster.trained_weights import AdapterBase, TrainedWeights, trained_weights
 from plait.types.errors import PlaitError, StateError
 
 TRACEBACK_LINES = 12
@@ -95,7 +96,7 @@ class ModelRole:
                 return [self._open(message)]
             case CloseModel(model_id):
                 self._close(model_id)
-                return []
+                return [AdapterClosed(model_id)]
             case _:
                 return self._enqueue(message)
 
@@ -111,19 +112,14 @@ class ModelRole:
 
     def _open(self, message: OpenModel) -> ModelOpened | CallFailed:
         self._close(message.model_id)
-        lora = message.lora
-        first = model_record(message.model_id, 0, 0, lora.seed, self.base.digest)
+        weights = trained_weights(message.training, self.base, message.lora)
+        first = model_record(message.model_id, 0, 0, message.lora.seed, self.base.digest)
         try:
-            adapter = RecordedAdapter(self.base, Path(message.folder), lora, first, begin=lambda: self._begin(message))
+            adapter = RecordedAdapter(weights, Path(message.folder), first, begin=lambda: _begin(message, weights))
         except Exception as error:
             return call_failed(message.model_id, OPENING, error)
         self.models[message.model_id] = _OpenModel(message.model_id, message.tenant, adapter)
         return ModelOpened(message.model_id, adapter.ref(message.tenant), adapter.record.data_cursor, adapter.damage)
-
-    def _begin(self, message: OpenModel) -> AdapterState:
-        if not message.source_folder:
-            return self.base.fresh_state(message.lora)
-        return load_state(Path(message.source_folder), self.base, message.lora, message.with_optimizer)
 
     def _close(self, model_id: str) -> None:
         model = self.models.pop(model_id, None)
@@ -157,6 +153,12 @@ class ModelRole:
             model.job = f"{model.model_id}#{self._num_jobs}"
             self.queue.add(model.job, _CallJob(self, model, call, running))
         return failures
+
+
+def _begin(message: OpenModel, weights: TrainedWeights) -> AdapterState:
+    if not message.source_folder:
+        return fresh_policy(weights)
+    return load_state(Path(message.source_folder), weights, message.with_optimizer)
 
 
 def call_failed(model_id: str, seq_id: int, error: Exception) -> CallFailed:

@@ -7,16 +7,20 @@
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from plait.cluster.engine_sampler import EngineSampler
+from plait.cluster.executors.choice import make_executor
 from plait.cluster.kv_tiers import make_tiers, with_tiers
-from plait.cluster.messages import ROLLOUT, Busy, ChunksDone, EngineStats, FromWorker, Ready, TokensDrawn
+from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, TokensDrawn
 from plait.cluster.model_messages import PromptScored
 from plait.cluster.prompt_scoring import PromptScoring
 from plait.cluster.sibling_tokens import SiblingTokens
-from plait.cluster.workers import ComputeSettings, WorkerEngine, Workers, configurations
+from plait.cluster.trainer_messages import ToTrainer
+from plait.cluster.trainer_router import TrainerRouter
+from plait.cluster.workers import ComputeSettings, MakeWorkers, WorkerEngine, Workers, configurations
 from plait.observe.events import EngineSample
 from plait.rollout.buffer import TURNS
 from plait.rollout.concurrency import ConcurrencyController
@@ -37,8 +41,16 @@ class DeploymentListener(Protocol):
 
     def on_worker_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None: ...
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        """A lost worker was replaced."""
+    def on_adapters_lost(self, owners: Sequence[str], num_trainers: int) -> None:
+        """A trainer was lost, and with it what it had of these tasks and models; so many trainers are left."""
+        ...
+
+    def on_reopen(self, owners: Sequence[str]) -> None:
+        """Of these tasks and models, which were lost, those that are still wanted can be opened again."""
+        ...
+
+    def on_trainer_ready(self) -> None:
+        """A lost trainer was replaced."""
         ...
 
     def on_failed(self, error: Exception) -> None:
@@ -49,7 +61,8 @@ class DeploymentListener(Protocol):
 class RolloutDeployment:
     """`scheduler` decides whose chunk goes next and where; None: as the settings say.
 
-    The cache's disk tier, if there is one, lies in `kv_folder`.
+    The cache's disk tier, if there is one, lies in `kv_folder`, in the folder of all that workers read and write.
+    `make_workers` None: workers of its own, where `workers.executor` says.
     """
 
     siblings: SiblingTokens | None = None
@@ -63,13 +76,17 @@ class RolloutDeployment:
         listener: DeploymentListener,
         scheduler: Scheduler | None = None,
         kv_folder: Path | None = None,
+        make_workers: MakeWorkers | None = None,
     ) -> None:
         self._engine, self._listener = settings.engine, listener
         configured = configurations(settings, model_path, num_tasks)
         self._tiers = make_tiers(settings, model_path, configured, kv_folder)
         if self._tiers is not None:
             configured = [with_tiers(one, self._tiers) for one in configured]
-        self.workers = Workers(
+        if make_workers is None:
+            executor = make_executor(settings.workers, configured, kv_folder.parent if kv_folder else None)
+            make_workers = partial(Workers, executor=executor)
+        self.workers = make_workers(
             configured, settings.workers.max_restarts,
             self._on_message, self._on_lost, self._on_ready, self._on_failed,
         )  # fmt: skip
@@ -81,7 +98,15 @@ class RolloutDeployment:
         if settings.engine.drafting != "off":
             self.siblings = self.rollout.siblings = SiblingTokens(self.workers.engine_names, self.workers.send_to)
         self.scoring = PromptScoring(self.workers.send_to)
+        self.trainers = TrainerRouter(
+            [one.name for one in configured if TRAIN in one.roles], self.workers.send_to,
+            self._on_adapters_lost, listener.on_reopen, lambda is_idle: self.workers.lend_threads(trainer_is_idle=is_idle),
+        )  # fmt: skip
         self._sampler = EngineSampler()
+
+    def train(self, message: ToTrainer) -> None:
+        """To the trainer that has the adapter, or is to have it."""
+        self.trainers.send(message)
 
     def _max_rows(self, engine: str) -> int:
         return self.concurrency[engine].limit if self._engine.adaptive_concurrency else self._engine.max_rows
@@ -123,8 +148,8 @@ class RolloutDeployment:
                 self.siblings.drawn(worker, increments)
             case Busy():
                 self._on_busy(worker, message)
-            case _:
-                self._listener.on_message(worker, message)
+            case _ if (told := self.trainers.heard(worker, message)) is not None:
+                self._listener.on_message(worker, told)
 
     def _on_busy(self, worker: str, busy: Busy) -> None:
         if busy.num_rows:
@@ -150,11 +175,18 @@ class RolloutDeployment:
             self.scoring.detach(worker)
             if self.siblings is not None:
                 self.siblings.lost(worker)
+        if TRAIN in roles:
+            self.trainers.down(worker)
+
+    def _on_adapters_lost(self, owners: Sequence[str]) -> None:
+        self._listener.on_adapters_lost(owners, len(self.trainers.placement.trainers))
 
     def _on_ready(self, worker: str, roles: Sequence[str]) -> None:
         if ROLLOUT in roles:
             self._attach(worker)
-        self._listener.on_worker_ready(roles)
+        if TRAIN in roles:
+            self.trainers.up(worker)
+            self._listener.on_trainer_ready()
 
     def _on_failed(self, error: Exception) -> None:
         self._listener.on_failed(error)

@@ -21,7 +21,8 @@ from plait.cluster.messages import (
 )
 from plait.cluster.model_messages import PromptScored, ScorePrompt
 from plait.cluster.role_engine import RoleEngine
-from plait.engine.adapters import AdapterStore
+from plait.cluster.trained_weights import read_model
+from plait.engine.adapters import AdapterStore, Weights
 from plait.engine.score import ScoreRequest, Scores
 from plait.engine.scorer import BATCH_TOKENS, Scorer
 from plait.lora.mix import FusedAdapter
@@ -30,7 +31,7 @@ from plait.lora.peft_format import from_peft_tensors
 from plait.models.decoder import Decoder
 from plait.models.tokenizer import Tokenizer
 from plait.observe import engine_counters as counters
-from plait.state.records import ADAPTER_CONFIG_FILE, ADAPTER_FILE
+from plait.state.records import ADAPTER_CONFIG_FILE, ADAPTER_FILE, holds_model
 from plait.state.tensor_file import read_tensors
 from plait.types.chunks import ChunkResult
 from plait.types.policy import AdapterRef
@@ -70,7 +71,10 @@ class RolloutHalf(Protocol):
 class RolloutRole:
     def __init__(self, settings: Configure, decoder: Decoder, base_digest: str, batch_invariant: bool) -> None:
         tokenizer = Tokenizer.load(Path(settings.model_path))
-        adapters = AdapterStore(lambda ref: load_adapter(ref, decoder), KEPT_VERSIONS_PER_TASK * settings.num_tasks)
+        adapters = AdapterStore(
+            lambda ref: load_policy(ref, decoder), KEPT_VERSIONS_PER_TASK * settings.num_tasks,
+            is_model=lambda ref: holds_model(Path(ref.path)), max_models=settings.full_policies,
+        )  # fmt: skip
         self.scorer = Scorer(decoder, adapters, settings.max_context_tokens)
         self._scoring_s = 0.0
         self._num_hit_tokens = 0
@@ -180,6 +184,17 @@ def prompt_scored(scores: Scores, device_s: float) -> PromptScored:
         alternative_logprobs=scores.alternative_logprobs_LN.astype("<f4").tobytes(),
         device_s=device_s,
     )
+
+
+def load_policy(ref: AdapterRef, base: Decoder) -> Weights:
+    """What lies at a version's path: an adapter for the base, or a model of its own."""
+    return load_model(ref, base) if holds_model(Path(ref.path)) else load_adapter(ref, base)
+
+
+def load_model(ref: AdapterRef, base: Decoder) -> Decoder:
+    """A version's whole model, in the base's dtype. No weight is kept in a second dtype: that is for the one base."""
+    weights = read_model(Path(ref.path), ref.digest, base.config, base.dtype, base.device)
+    return Decoder(base.config, weights, prepack=True, float32_bytes=0)
 
 
 def load_adapter(ref: AdapterRef, decoder: Decoder) -> FusedAdapter:

@@ -13,8 +13,9 @@ import msgspec
 
 from plait import __version__
 from plait.cluster.job_queue import JobQueue, Progress
-from plait.cluster.messages import CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, Update, UpdateDone
-from plait.cluster.recorded_adapter import AdapterBase, RecordedAdapter
+from plait.cluster.messages import AdapterClosed, CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, Update, UpdateDone
+from plait.cluster.recorded_adapter import RecordedAdapter, fresh_policy
+from plait.cluster.trained_weights import AdapterBase, trained_weights
 from plait.config.task import LossSettings, TaskSettings
 from plait.observe.events import StepCommitted
 from plait.state.retention import thin_records
@@ -81,7 +82,8 @@ class _UpdateJob:
                 seed=task.settings.seed, base_digest=adapter.base.digest, plait_version=__version__, event=event,
             )
         )  # fmt: skip
-        thin_records(adapter.folder, task.keep_every_steps, self.message.protected_steps)
+        keep_every_steps = None if adapter.weights.training == "full" else task.keep_every_steps
+        thin_records(adapter.folder, keep_every_steps, self.message.protected_steps)
         assert adapter.record.event is not None
         return UpdateDone(self.owner, adapter.ref(task.tenant), adapter.record.event)
 
@@ -102,6 +104,7 @@ class TrainRole:
                     self._enqueue(message)
                 case CloseTask(task):
                     self._close(task)
+                    return [AdapterClosed(task)]
         except Exception as error:
             return [_failed(name, error)]
         return []
@@ -115,7 +118,8 @@ class TrainRole:
             task=settings.name, step=0, phase="rl", data_cursor=0, seed=settings.seed,
             base_digest=self.base.digest, plait_version=__version__,
         )  # fmt: skip
-        adapter = RecordedAdapter(self.base, Path(message.steps_folder), lora, first, begin=lambda: self.base.fresh_state(lora))
+        weights = trained_weights(settings.training, self.base, lora)
+        adapter = RecordedAdapter(weights, Path(message.steps_folder), first, begin=lambda: fresh_policy(weights))
         self.tasks[key] = _OpenTask(message.tenant, settings, message.keep_every_steps, adapter)
         record = adapter.record
         return TaskOpened(key, adapter.ref(message.tenant), record.data_cursor, record.event, adapter.damage)

@@ -1,4 +1,4 @@
-"""The program of a worker process: `python -m plait.cluster.worker --link-fd N`.
+"""The program of a worker: `serve`, or `python -m plait.cluster.worker --link-fd N` as a process of its own.
 
 A plain loop: take what the controller sent, do one piece of work of each kind that waits (decode, score, train), report. It sleeps
 only when there is nothing to do, and ends when the controller is gone.
@@ -13,6 +13,7 @@ import torch
 
 from plait.cluster.busy_meter import BusyMeter
 from plait.cluster.engine_reporter import EngineReporter
+from plait.cluster.executors.carrier import WorkerLink
 from plait.cluster.job_queue import JobQueue
 from plait.cluster.messages import (
     ROLLOUT,
@@ -33,9 +34,9 @@ from plait.cluster.messages import (
 )
 from plait.cluster.model_messages import ModelMessage
 from plait.cluster.model_role import ModelRole
-from plait.cluster.recorded_adapter import AdapterBase
 from plait.cluster.rollout_role import RolloutHalf, RolloutMessage, RolloutRole
 from plait.cluster.train_role import TrainRole
+from plait.cluster.trained_weights import AdapterBase
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
 from plait.models.invariance import InvarianceReport, self_test
@@ -43,30 +44,44 @@ from plait.models.weights import base_digest, load_model
 from plait.training.training_pass import PassSettings
 from plait.transport import ParentLink
 from plait.types.errors import ConfigError, PlaitError
+from plait.types.model import ModelConfig
+
+Weights = dict[str, torch.Tensor]
+Load = Callable[[Path, torch.dtype, torch.device], tuple[ModelConfig, Weights]]
 
 
 class Worker:
-    def __init__(self, link: ParentLink, settings: Configure) -> None:
-        self.link, self.meter, self.reporter = link, BusyMeter(), EngineReporter()
+    """What a worker does, whoever drives it: `handle` takes a message, `step` does one piece of work of each kind that waits.
+
+    `send` is told everything that the worker has to say, Ready first. `load` reads the base's weights.
+    """
+
+    def __init__(self, send: Callable[[FromWorker], None], settings: Configure, load: Load = load_model) -> None:
+        self.send, self.settings = send, settings
+        self.meter, self.reporter = BusyMeter(), EngineReporter()
         self.rollout: RolloutHalf | None = None
         self.train: TrainRole | None = None
         self.models: ModelRole | None = None
+        self.decoders: list[Decoder] = []
+        """One for each role that the worker has."""
         self.jobs = JobQueue()
-        self._load(settings)
+        self._load(settings, load)
 
-    def _load(self, settings: Configure) -> None:
+    def _load(self, settings: Configure, load: Load) -> None:
         if settings.engine_kind == "vllm" and ROLLOUT in settings.roles:
             return self._load_vllm(settings)
         start_s = time.time()
         dtype, device = getattr(torch, settings.dtype), torch.device(pick_device(settings.device))
-        config, weights = load_model(Path(settings.model_path), dtype, device)
-        digest = base_digest(weights)
+        config, weights = load(Path(settings.model_path), dtype, device)
+        self.base_digest = digest = base_digest(weights)
         report = check_invariance(settings.batch_invariant, lambda: self_test(config, weights))
         if ROLLOUT in settings.roles:
-            self.rollout = RolloutRole(settings, Decoder(config, weights, prepack=True), digest, report.granted)
+            self.decoders.append(Decoder(config, weights, prepack=True))
+            self.rollout = RolloutRole(settings, self.decoders[-1], digest, report.granted)
         if TRAIN in settings.roles:
             passes = PassSettings(settings.micro_batch_tokens, settings.checkpoint_layers)
-            base = AdapterBase(Decoder(config, weights), digest, settings.model_path, passes)
+            self.decoders.append(Decoder(config, weights))
+            base = AdapterBase(self.decoders[-1], digest, settings.model_path, passes)
             self.train, self.models = TrainRole(base, self.jobs), ModelRole(base, self.jobs)
         use_huge_pages()
         self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
@@ -79,35 +94,51 @@ class Worker:
         digest = folder_digest(Path(settings.model_path))
         self.send(Ready(digest, False, "vLLM is not batch-invariant", device, time.time() - start_s))
 
-    def send(self, message: FromWorker) -> None:
-        self.link.send(from_worker.encode(message))
-
-    def run(self) -> None:
+    def run(self, link: WorkerLink) -> None:
         while True:
-            self._take_messages()
-            if self.rollout is not None and self.rollout.has_chunks:
-                self._roll(self.rollout)
-            if self.rollout is not None and self.rollout.has_prompts:
-                self._score(self.rollout)
-            if self.jobs.has_work:
-                self._train()
+            self._take_messages(link)
+            self.step()
+
+    def step(self) -> None:
+        if self.rollout is not None and self.rollout.has_chunks:
+            self._roll(self.rollout)
+        if self.rollout is not None and self.rollout.has_prompts:
+            self._score(self.rollout)
+        if self.jobs.has_work:
+            self._train()
 
     @property
     def has_work(self) -> bool:
         return self.jobs.has_work or (self.rollout is not None and self.rollout.has_work)
 
-    def _take_messages(self) -> None:
+    def _take_messages(self, link: WorkerLink) -> None:
         """Handle all that has arrived; wait for something if there is nothing else to do."""
         if not self.has_work:
-            self._send_all(self.meter.flush())
-            if self.rollout is not None and self.reporter.goes_idle():
-                self.send(self.rollout.stats(time.time()))
-        frame = self.link.receive(0.0 if self.has_work else None)
+            self.go_idle()
+        frame = link.receive(0.0 if self.has_work else None)
         while frame is not None:
-            self._handle(to_worker.decode(frame))
-            frame = self.link.receive(0.0)
+            self.handle(to_worker.decode(frame))
+            frame = link.receive(0.0)
 
-    def _handle(self, message: ToWorker) -> None:
+    def go_idle(self) -> None:
+        """Report what has not been reported yet: nothing more is to be done for now."""
+        self._send_all(self.meter.flush())
+        if self.rollout is not None and self.reporter.goes_idle():
+            self.send(self.rollout.stats(time.time()))
+
+    @property
+    def num_adapter_loads(self) -> int:
+        """Of rollouts, so far: the device holds more after each."""
+        return self.rollout.engine.adapters.num_loads if isinstance(self.rollout, RolloutRole) else 0
+
+    def close(self) -> None:
+        """Let go of the folders of open tasks and models; the worker does nothing more."""
+        for task in self.train.tasks.values() if self.train is not None else ():
+            task.adapter.close()
+        for model in self.models.models.values() if self.models is not None else ():
+            model.adapter.close()
+
+    def handle(self, message: ToWorker) -> None:
         match message:
             case _ if isinstance(message, RolloutMessage) and self.rollout is not None:
                 self._send_all(self.rollout.handle(message))
@@ -170,8 +201,8 @@ def check_invariance(mode: str, test: Callable[[], InvarianceReport]) -> Invaria
     return report
 
 
-def main() -> None:
-    link = ParentLink.from_arguments()
+def serve(link: WorkerLink) -> None:
+    """Until the controller is gone, or as soon as settings and machine do not fit."""
     frame = link.receive()
     assert frame is not None
     settings = to_worker.decode(frame)
@@ -180,14 +211,20 @@ def main() -> None:
     torch.manual_seed(0)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        worker = Worker(link, settings)
+        worker = Worker(lambda message: link.send(from_worker.encode(message)), settings)
     except PlaitError as error:
         link.send(from_worker.encode(StartFailed(error.message, error.remedy)))
         return
     try:
-        worker.run()
+        worker.run(link)
     except EOFError:
         return  # the controller is gone; every finished step is durable
+    finally:
+        worker.close()
+
+
+def main() -> None:
+    serve(ParentLink.from_arguments())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The worker processes of a run or a service: who rolls out, who trains, and what happens when one is lost.
+"""The workers of a run or a service: who rolls out, who trains, and what happens when one is lost.
 
-- Layout "split" has one or more rollout processes and a training process; "shared" has one with both roles.
-- A lost worker is replaced up to `max_restarts` times within `RESTART_WINDOW_S`; then, and when a replacement does not start,
-  `on_failed` is called.
+- Layout "split" has one or more rollout workers and one or more that train; "shared" has one with both roles.
+- A lost worker is replaced up to `max_restarts` times within `RESTART_WINDOW_S`; then, and when a replacement refuses to start,
+  `on_failed` is called. A replacement that is lost while it starts is one more lost worker.
 - An error of the caller's own handler is no loss of the worker: `on_failed` is called with it.
 - What a replacement has to be told again is the caller's business: `on_ready` names the worker and its roles.
 """
@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from plait.cluster.client import WorkerClient
+from plait.cluster.executors.carrier import Executor
+from plait.cluster.executors.process import ProcessExecutor
 from plait.cluster.messages import (
     ROLLOUT,
     TRAIN,
@@ -29,7 +31,7 @@ from plait.cluster.messages import (
 )
 from plait.config.run import EngineSettings, ModelSettings, TrainingSettings, WorkerSettings
 from plait.types.chunks import Chunk
-from plait.types.errors import PlaitError, WorkerFailure
+from plait.types.errors import WorkerFailure
 
 RESTART_WINDOW_S = 3600.0
 
@@ -43,10 +45,14 @@ class Workers:
         on_lost: Callable[[str, Sequence[str], WorkerFailure], None],
         on_ready: Callable[[str, Sequence[str]], None],
         on_failed: Callable[[Exception], None],
+        *,
+        executor: Executor | None = None,
     ) -> None:
+        """`executor` carries the workers, and is closed with them; None: child processes."""
         self.configurations = configurations
         self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
         self._max_restarts = max_restarts
+        self._executor = executor or ProcessExecutor()
         self._restart_times_s: list[float] = []
         self._clients: dict[str, WorkerClient] = {}
         self._restarting: set[asyncio.Task[None]] = set()
@@ -75,7 +81,7 @@ class Workers:
 
     async def _start(self, configuration: Configure) -> Ready:
         name = configuration.name
-        client = WorkerClient(configuration, lambda m: self._take(name, m), lambda f: self._lost(configuration, f))
+        client = WorkerClient(configuration, lambda m: self._take(name, m), lambda f: self._lost(configuration, f), self._executor)
         ready = await client.start()
         self._clients[name] = client
         return ready
@@ -89,6 +95,9 @@ class Workers:
     def _lost(self, configuration: Configure, failure: WorkerFailure) -> None:
         del self._clients[configuration.name]
         self._on_lost(configuration.name, configuration.roles, failure)
+        self._replace(configuration, failure)
+
+    def _replace(self, configuration: Configure, failure: WorkerFailure) -> None:
         now_s = time.monotonic()
         self._restart_times_s = [time_s for time_s in self._restart_times_s if now_s - time_s < RESTART_WINDOW_S]
         if len(self._restart_times_s) == self._max_restarts:
@@ -102,8 +111,11 @@ class Workers:
     async def _restart(self, configuration: Configure) -> None:
         try:
             await self._start(configuration)
-        except PlaitError as failure:
-            self._on_failed(failure)
+        except WorkerFailure as failure:
+            self._replace(configuration, failure)
+            return
+        except Exception as error:  # Whatever it is: nobody else would hear of it, and the caller would wait for ever.
+            self._on_failed(error)
             return
         self._on_ready(configuration.name, configuration.roles)
 
@@ -112,12 +124,8 @@ class Workers:
         if worker in self._clients:
             self._clients[worker].send(message)
 
-    def train(self, message: ToWorker) -> None:
-        """To the worker that trains."""
-        self.send_to(next(c.name for c in self.configurations if TRAIN in c.roles), message)
-
     def lend_threads(self, trainer_is_idle: bool) -> None:
-        """An idle trainer's threads decode meanwhile. Only where each has a process of its own."""
+        """Threads of trainers that are all idle decode meanwhile. Only where each has a process of its own."""
         if len(self.configurations) == 1 or not all(c.lend_threads for c in self.configurations):
             return
         spare = min(self._threads(TRAIN), max(0, (os.cpu_count() or 1) - self._threads(ROLLOUT))) if trainer_is_idle else 0
@@ -132,13 +140,44 @@ class Workers:
     async def close(self) -> None:
         for task in self._restarting:
             task.cancel()
+        await asyncio.gather(*self._restarting, return_exceptions=True)
         await asyncio.gather(*(client.close() for client in self._clients.values()))
+        await self._executor.close()
+
+
+MakeWorkers = Callable[
+    [
+        Sequence[Configure],
+        int,
+        Callable[[str, FromWorker], None],
+        Callable[[str, Sequence[str], WorkerFailure], None],
+        Callable[[str, Sequence[str]], None],
+        Callable[[Exception], None],
+    ],
+    "WorkerSet",
+]
+"""What makes the workers of a deployment: the class `Workers`, or whatever else gives a WorkerSet."""
+
+
+class WorkerSet(Protocol):
+    """The workers of one deployment, as `Workers` has them."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def engine_names(self) -> tuple[str, ...]: ...
+    @property
+    def pids(self) -> dict[str, int]: ...
+    async def start(self) -> Ready: ...
+    def send_to(self, worker: str, message: ToWorker) -> None: ...
+    def lend_threads(self, trainer_is_idle: bool) -> None: ...
+    async def close(self) -> None: ...
 
 
 class WorkerEngine:
     """The `EngineLink` of one worker."""
 
-    def __init__(self, workers: Workers, name: str) -> None:
+    def __init__(self, workers: WorkerSet, name: str) -> None:
         self._workers, self._name = workers, name
 
     def submit(self, chunks: Sequence[Chunk]) -> None:
@@ -165,6 +204,8 @@ class ComputeSettings(Protocol):
     def engine(self) -> EngineSettings: ...
     @property
     def training(self) -> TrainingSettings: ...
+    @property
+    def max_lora_rank(self) -> int: ...
 
 
 def configurations(settings: ComputeSettings, model_path: str, num_tasks: int) -> list[Configure]:
@@ -178,7 +219,10 @@ def configurations(settings: ComputeSettings, model_path: str, num_tasks: int) -
             _configure(settings, model_path, num_tasks, name, (ROLLOUT,), workers.rollout_threads)
             for name in engine_names(workers.rollout_engines)
         ),
-        _configure(settings, model_path, num_tasks, "train", (TRAIN,), workers.train_threads),
+        *(
+            _configure(settings, model_path, num_tasks, name, (TRAIN,), workers.train_threads)
+            for name in trainer_names(workers.train_workers)
+        ),
     ]
 
 
@@ -187,16 +231,22 @@ def engine_names(num_engines: int) -> list[str]:
     return ["rollout"] if num_engines == 1 else [f"rollout-{number}" for number in range(num_engines)]
 
 
+def trainer_names(num_trainers: int) -> list[str]:
+    """Of training processes."""
+    return ["train"] if num_trainers == 1 else [f"train-{number}" for number in range(num_trainers)]
+
+
 def _configure(
     settings: ComputeSettings, model_path: str, num_tasks: int, name: str, roles: tuple[str, ...], threads: int
 ) -> Configure:
     model, engine = settings.model, settings.engine
     return Configure(
-        name=name, roles=roles, model_path=model_path, dtype=model.dtype, device=model.device, threads=threads,
-        max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows, slot_tokens=engine.slot_tokens,
-        pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
+        name=name, roles=roles, deployment=model.known_as, model_path=model_path, dtype=model.dtype,
+        device=model.device, threads=threads, max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows,
+        slot_tokens=engine.slot_tokens, pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
-        lend_threads=settings.workers.lend_threads,
-        engine_kind=engine.kind, python=engine.python if ROLLOUT in roles else "",
+        lend_threads=settings.workers.lend_threads and settings.workers.executor == "process",
+        full_policies=engine.full_policies,
+        engine_kind=engine.kind, max_lora_rank=settings.max_lora_rank, python=engine.python if ROLLOUT in roles else "",
     )  # fmt: skip

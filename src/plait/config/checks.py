@@ -1,16 +1,26 @@
 """Settings that are each allowed but do not fit together. Every fault names the numbers it comes from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from plait.config.environments import CalculatorSettings, DelaySettings, EnvironmentSettings
-from plait.config.run import EngineSettings, ModelSettings, RunSettings, TrainingSettings, WorkerSettings
+from plait.config.known_keys import suggest_value
+from plait.config.run import (
+    DeploymentWorkerSettings,
+    EngineSettings,
+    FurtherModelSettings,
+    ModelSettings,
+    RunSettings,
+    TrainingSettings,
+    WorkerSettings,
+)
 from plait.config.task import EarlyStoppingSettings, TaskSettings
 
 
 def check_settings(settings: RunSettings) -> list[str]:
     """One line for each thing that cannot work or would have no effect."""
-    problems = list(check_sizes(settings.model, settings.engine, settings.training))
-    problems += check_engines(settings.workers, settings.engine)
+    problems = list(check_deployments(settings, settings.models))
+    problems += _check_models(settings)
     for index, task in enumerate(settings.tasks):
         problems += [f'tasks[{index}] (name "{task.name}"){text}' for text in _check_task(task, settings)]
     return problems
@@ -21,47 +31,125 @@ def num_turns(environment: EnvironmentSettings) -> int:
     return 2 if isinstance(environment, CalculatorSettings) else 1
 
 
-def check_sizes(model: ModelSettings, engine: EngineSettings, training: TrainingSettings) -> Iterator[str]:
-    """Memory that could not hold even one sequence."""
+class Deployable(Protocol):
+    @property
+    def model(self) -> ModelSettings: ...
+    @property
+    def workers(self) -> WorkerSettings: ...
+    @property
+    def engine(self) -> EngineSettings: ...
+    @property
+    def training(self) -> TrainingSettings: ...
+
+
+def check_deployments(settings: Deployable, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
+    """Of each base model: memory that could not hold even one sequence, and workers that there cannot be."""
+    yield from _check_sizes(settings.model, settings.engine, settings.training)
+    yield from _check_workers(settings.workers, settings.engine)
+    yield from _check_multiplexing(settings.workers, further)
+    yield from _check_engine(settings.engine)
+    for index, model in enumerate(further):
+        own = f'models[{index}] (name "{model.name}").'
+        engine, engine_key = (settings.engine, "") if model.engine is None else (model.engine, own)
+        yield from _check_sizes(model, engine, settings.training, own, engine_key)
+        if model.workers is not None or model.engine is not None:
+            yield from _check_workers(model.workers or settings.workers, engine, "" if model.workers is None else own, engine_key)
+        if model.engine is not None:
+            yield from _check_engine(model.engine, own)
+
+
+def _check_sizes(
+    model: ModelSettings, engine: EngineSettings, training: TrainingSettings, model_key: str = "model.", engine_key: str = ""
+) -> Iterator[str]:
     context = model.max_context_tokens
     holders = {
-        "engine.slot_tokens": engine.slot_tokens,
-        "engine.pool_tokens": engine.pool_tokens,
-        "engine.cache_tokens": context if engine.cache_tokens is None else engine.cache_tokens,
+        f"{engine_key}engine.slot_tokens": engine.slot_tokens,
+        f"{engine_key}engine.pool_tokens": engine.pool_tokens,
+        f"{engine_key}engine.cache_tokens": context if engine.cache_tokens is None else engine.cache_tokens,
         "training.micro_batch_tokens": training.micro_batch_tokens,
     }
     for key, size in holders.items():
         if size < context:
-            yield f"{key} = {size} cannot hold one sequence of model.max_context_tokens = {context}: raise it, or lower the context"
+            yield (
+                f"{key} = {size} cannot hold one sequence of {model_key}max_context_tokens = {context}: "
+                "raise it, or lower the context"
+            )
 
 
-def check_engines(workers: WorkerSettings, engine: EngineSettings) -> Iterator[str]:
-    """Engines that there cannot be, and caches of theirs that would not be used."""
-    if workers.layout == "shared" and workers.rollout_engines > 1:
-        yield f'workers.rollout_engines = {workers.rollout_engines} needs processes of their own: choose workers.layout = "split"'
+def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, own: str = "", engine_key: str = "") -> Iterator[str]:
+    yield from _check_executor(workers, engine, own, engine_key)
+    if workers.layout == "split":
+        return
+    for key in ("rollout_engines", "train_workers"):
+        if (number := getattr(workers, key)) > 1:
+            yield f'{own}workers.{key} = {number} needs processes of their own: choose {own}workers.layout = "split"'
+    if engine.kind == "vllm":
+        yield f'{engine_key}engine.kind = "vllm" needs processes of its own: choose {own}workers.layout = "split"'
+
+
+def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, own: str, engine_key: str) -> Iterator[str]:
+    """What child processes have and other workers have not."""
+    if workers.executor == "ray" and engine.host_tokens:
+        tokens = f"{engine_key}engine.host_tokens = {engine.host_tokens}"
+        yield f"{tokens} is memory of one machine, which engines on others cannot read: leave it 0"
+    if workers.executor != "ray" and workers.ray_address != "auto":
+        address = f'{own}workers.ray_address = "{workers.ray_address}"'
+        yield f'{address} has no effect without {own}workers.executor = "ray": choose that'
+    if engine.python and workers.executor != "process":
+        executor = f'{own}workers.executor = "{workers.executor}"'
+        yield f'{engine_key}engine.python = "{engine.python}" has no effect on {executor}: remove it'
+    if workers.layout == "multiplexed" and workers.executor != "process":
+        executor = f'{own}workers.executor = "{workers.executor}"'
+        yield f'{executor} has no effect with {own}workers.layout = "multiplexed", whose groups are processes: remove it'
+
+
+def _check_multiplexing(workers: WorkerSettings, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
+    is_multiplexed = workers.layout == "multiplexed"
+    if is_multiplexed and workers.device_bytes is None:
+        yield 'workers.layout = "multiplexed" shares out what the device has: set workers.device_bytes'
+    if not is_multiplexed and workers.device_bytes is not None:
+        yield f'workers.device_bytes has no effect with workers.layout = "{workers.layout}": remove it, or choose "multiplexed"'
+    for index, model in enumerate(further):
+        if model.workers is not None and (model.workers.layout == "multiplexed" or is_multiplexed):
+            yield f'models[{index}] (name "{model.name}").workers has no effect where workers are multiplexed: remove it'
+
+
+def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
+    key = f"{own}engine"
     if engine.capacity_tokens > engine.slot_tokens:
-        yield f"engine.cache_tokens = {engine.cache_tokens} has no effect above engine.slot_tokens = {engine.slot_tokens}: lower it"
+        yield f"{key}.cache_tokens = {engine.cache_tokens} has no effect above {key}.slot_tokens = {engine.slot_tokens}: lower it"
     if engine.disk_tokens and not engine.host_tokens:
-        yield f"engine.disk_tokens = {engine.disk_tokens} is reached through engine.host_tokens, which is 0: raise that"
-    yield from _check_vllm(workers, engine) if engine.kind == "vllm" else ()
-    if engine.python and engine.kind != "vllm":
-        yield f'engine.python = "{engine.python}" has no effect on engine.kind = "{engine.kind}": remove it'
+        yield f"{key}.disk_tokens = {engine.disk_tokens} is reached through {key}.host_tokens, which is 0: raise that"
+    if engine.kind == "vllm":
+        yield from _check_vllm(engine, key)
+    elif engine.python:
+        yield f'{key}.python = "{engine.python}" has no effect on {key}.kind = "{engine.kind}": remove it'
 
 
-def _check_vllm(workers: WorkerSettings, engine: EngineSettings) -> Iterator[str]:
+def _check_vllm(engine: EngineSettings, key: str) -> Iterator[str]:
     """What Plait's own engine does and vLLM does for itself, or not at all."""
-    if workers.layout == "shared":
-        yield 'engine.kind = "vllm" needs processes of its own: choose workers.layout = "split"'
     if engine.host_tokens:
-        yield f"engine.host_tokens = {engine.host_tokens} has no effect on vLLM, whose cache is its own: remove it"
+        yield f"{key}.host_tokens = {engine.host_tokens} has no effect on vLLM, whose cache is its own: remove it"
     if engine.drafting != "off":
-        yield f'engine.drafting = "{engine.drafting}" has no effect on vLLM: remove it'
+        yield f'{key}.drafting = "{engine.drafting}" has no effect on vLLM: remove it'
     if engine.batch_invariant == "require":
-        yield 'engine.batch_invariant = "require" is what vLLM does not give: choose "auto"'
+        yield f'{key}.batch_invariant = "require" is what vLLM does not give: choose "auto"'
+
+
+def _check_models(settings: RunSettings) -> Iterator[str]:
+    """Names of base models that there are not, and base models that nobody names."""
+    names, used = settings.model_names, settings.used_models
+    for index, task in enumerate(settings.tasks):
+        if settings.model_of(task) not in names:
+            known = suggest_value(task.model, names) or f": there is {', '.join(names)}"
+            yield f'tasks[{index}] (name "{task.name}").model = "{task.model}" is no base model of this run{known}'
+    for index, model in enumerate(settings.models):
+        if model.name not in used:
+            yield f'models[{index}] (name "{model.name}") is trained by no task: remove it, or set a task\'s model = "{model.name}"'
 
 
 def _check_task(task: TaskSettings, settings: RunSettings) -> Iterator[str]:
-    yield from _check_context(task, settings.model.max_context_tokens)
+    yield from _check_context(task, settings.of_model(settings.model_of(task)).model.max_context_tokens)
     yield from _check_loss(task)
     yield from _check_schedule(task)
     yield from _check_lora(task)

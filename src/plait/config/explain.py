@@ -3,7 +3,7 @@
 Pure arithmetic. "At most" figures are bounds by the settings; times are rough, from rates measured on two Zen 4 cores.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -26,6 +26,11 @@ TRAINING_EFFICIENCY = 0.5
 ROLLOUT_FLOPS_PER_PARAMETER = 2
 TRAINING_FLOPS_PER_PARAMETER = 4
 """A frozen base needs no gradient of its weights: forward 2, backward 2."""
+FULL_TRAINING_FLOPS_PER_PARAMETER = 6
+FULL_GRADIENTS = 2
+"""Where all weights are trained: what a pass adds to, and what it adds."""
+FULL_RECORDS = 4
+"""Records of a whole model at one time: the last two, the best evaluated, and one that rolls out or is evaluated."""
 HEAD_TOKENS, SOFTMAX_TOKENS = 1024, 128
 """Positions whose logits exist at once in the model's dtype, and of these in float32."""
 LOGITS_COPIES = 3
@@ -48,6 +53,9 @@ class TaskSizes(msgspec.Struct, frozen=True):
     evaluation_tokens: int
     """At most, over all evaluations."""
     adapter_parameters: int
+    """0 where all weights are trained."""
+    full_parameters: int
+    """The model's, where all weights are trained; else 0."""
     rollout_s: float
     """Of the whole task, at most."""
     training_s: float
@@ -88,6 +96,23 @@ def estimate_run(settings: RunSettings, model: ModelConfig, device: str = "cpu")
     )
 
 
+def combine(estimates: Mapping[str, RunEstimate]) -> RunEstimate:
+    """Of a run on several base models at once, by their names."""
+    if len(estimates) == 1:
+        return next(iter(estimates.values()))
+    times_s = [each.time_s for each in estimates.values()]
+    return RunEstimate(
+        memory=tuple(_of_model(need, name) for name, each in estimates.items() for need in each.memory),
+        disk=tuple(_of_model(need, name) for name, each in estimates.items() for need in each.disk),
+        tasks=tuple(sizes for each in estimates.values() for sizes in each.tasks),
+        time_s=max((time_s for time_s in times_s if time_s is not None), default=None) if None not in times_s else None,
+    )
+
+
+def _of_model(need: Need, model: str) -> Need:
+    return msgspec.structs.replace(need, derivation=f"{model}: {need.derivation}")
+
+
 def count_adapter_parameters(lora: LoraSettings, model: ModelConfig) -> int:
     """A of (rank, in) and B of (out, rank) for each target module of each layer."""
     query, key_value = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
@@ -115,14 +140,17 @@ def size_task(task: TaskSettings, settings: RunSettings, model: ModelConfig) -> 
     trained = task.steps * (sampled + task.groups_per_step * PROMPT_TOKENS) + _warm_start_tokens(task)
     flops_per_s = FLOPS_PER_S_PER_THREAD[settings.model.dtype]
     rollout_flops = (task.steps * sampled + evaluation_tokens) * ROLLOUT_FLOPS_PER_PARAMETER * model.num_parameters
-    training_flops = trained * TRAINING_FLOPS_PER_PARAMETER * model.num_parameters
+    is_full = task.training == "full"
+    per_parameter = FULL_TRAINING_FLOPS_PER_PARAMETER if is_full else TRAINING_FLOPS_PER_PARAMETER
+    training_flops = trained * per_parameter * model.num_parameters
     return TaskSizes(
         task=task.name,
         steps=task.steps + task.warm_start.steps,
         trajectories_per_step=trajectories,
         sampled_tokens_per_step=sampled,
         evaluation_tokens=evaluation_tokens,
-        adapter_parameters=count_adapter_parameters(task.lora, model),
+        adapter_parameters=0 if is_full else count_adapter_parameters(task.lora, model),
+        full_parameters=model.num_parameters if is_full else 0,
         rollout_s=rollout_flops / (ROLLOUT_EFFICIENCY * flops_per_s * _rollout_threads(settings)),
         training_s=training_flops / (TRAINING_EFFICIENCY * flops_per_s * settings.workers.train_threads),
     )
@@ -147,21 +175,38 @@ def _warm_start_tokens(task: TaskSettings) -> int:
 
 def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ...]:
     value_bytes, engines = BYTES_PER_VALUE[settings.model.dtype], settings.workers.rollout_engines
-    copies = engines + 1 if settings.workers.layout == "split" else 1
+    trainers = settings.workers.train_workers
+    copies = engines + trainers if settings.workers.layout == "split" else 1
     weights = model.num_parameters * value_bytes
     adapter_bytes = sum(task.adapter_parameters for task in tasks) * ADAPTER_BYTES_PER_VALUE
-    dtype = settings.model.dtype
+    dtype, num_adapters = settings.model.dtype, sum(task.adapter_parameters > 0 for task in tasks)
     return (
         Need("model", copies * weights, f"{model.num_parameters:,} parameters in {dtype} x {copies} process{'es' * (copies > 1)}"),
         *_cache_memory(settings, model),
         Need(
-            "adapters", (engines + 1) * adapter_bytes, f"{len(tasks)} tasks, float32, for rollout{_times(engines)} and for training"
+            "adapters", (engines + 1) * adapter_bytes, f"{num_adapters} tasks, float32, for rollout{_times(engines)} and training"
         ),
         Need("optimizer", (NUM_MOMENTS + 1) * adapter_bytes, "two moments and a gradient of each adapter, float32"),
+        *_full_memory(settings, tasks),
         Need(
-            "activations", _activation_bytes(settings, model), f"one micro-batch of {settings.training.micro_batch_tokens:,} tokens"
+            "activations",
+            trainers * _activation_bytes(settings, model),
+            f"one micro-batch of {settings.training.micro_batch_tokens:,} tokens" + (f" x {trainers}" if trainers > 1 else ""),
         ),
     )
+
+
+def _full_memory(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> Iterator[Need]:
+    """Of tasks that train all weights: what the trainer has for each, and the versions that engines hold."""
+    num_tasks, parameters = sum(task.full_parameters > 0 for task in tasks), max(task.full_parameters for task in tasks)
+    held, engines, dtype = settings.engine.full_policies, settings.workers.rollout_engines, settings.model.dtype
+    value_bytes = BYTES_PER_VALUE[dtype]
+    trained_bytes = (1 + NUM_MOMENTS + FULL_GRADIENTS) * ADAPTER_BYTES_PER_VALUE + value_bytes
+    text = f"{num_tasks} tasks, masters, moments and gradients in float32, weights in {dtype}"
+    held_text = f"at most {held} versions of {num_tasks} tasks in {dtype}{_times(engines)} (engine.full_policies)"
+    if num_tasks:
+        yield Need("full tasks", num_tasks * parameters * trained_bytes, text)
+        yield Need("full policies", engines * held * parameters * value_bytes, held_text)
 
 
 def _cache_memory(settings: RunSettings, model: ModelConfig) -> Iterator[Need]:
@@ -182,6 +227,8 @@ def _activation_bytes(settings: RunSettings, model: ModelConfig) -> int:
     """What the backward pass keeps; fits the measured peak of a step on SmolLM2 to about a quarter."""
     value_bytes = BYTES_PER_VALUE[settings.model.dtype]
     layer_values = 16 * model.hidden_size + 8 * model.intermediate_size
+    if any(task.training == "full" for task in settings.tasks):  # What each matrix was multiplied with is kept too.
+        layer_values += 3 * model.hidden_size + model.intermediate_size
     per_token = layer_values * model.num_layers
     if settings.training.checkpoint_layers:
         per_token = model.hidden_size * model.num_layers + layer_values
@@ -193,10 +240,15 @@ def _disk(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ..
     every = settings.state.keep_every_steps
     records = [min(task.steps, 2 + task.steps // every) for task in tasks]
     parameters = sum(count * task.adapter_parameters for count, task in zip(records, tasks, strict=True))
+    num_records = sum(count for count, task in zip(records, tasks, strict=True) if task.adapter_parameters)
     tokens = sum(task.steps * task.sampled_tokens_per_step + task.evaluation_tokens for task in tasks)
     record_bytes = parameters * ADAPTER_BYTES_PER_VALUE * (1 + NUM_MOMENTS)
+    num_full, full_parameters = sum(task.full_parameters > 0 for task in tasks), sum(task.full_parameters for task in tasks)
+    full_bytes = FULL_RECORDS * full_parameters * ADAPTER_BYTES_PER_VALUE * (1 + NUM_MOMENTS)
+    full = [Need("full records", full_bytes, f"the last two, the best and what is in use, of {num_full} tasks, in float32")]
     return (
-        Need("records", record_bytes, f"the last two and every {every}-th step: {sum(records)} records of adapter and moments"),
+        Need("records", record_bytes, f"the last two and every {every}-th step: {num_records} records of adapter and moments"),
+        *(full if num_full else []),
         Need("samples", tokens * SAMPLE_BYTES_PER_TOKEN, f"at most {tokens:,} sampled tokens"),
     )
 
@@ -210,7 +262,8 @@ def _cache_disk(settings: RunSettings, model: ModelConfig) -> Iterator[Need]:
 
 def _time_s(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> float:
     """Workers overlap over tasks; within one task rollout and training follow each other."""
-    rollout_s, training_s = sum(task.rollout_s for task in tasks), sum(task.training_s for task in tasks)
+    rollout_s = sum(task.rollout_s for task in tasks)
+    training_s = sum(task.training_s for task in tasks) / settings.workers.train_workers
     if settings.workers.layout == "shared":
         return rollout_s + training_s
     return max(rollout_s, training_s, *(task.rollout_s + task.training_s for task in tasks))

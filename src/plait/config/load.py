@@ -65,6 +65,15 @@ def with_name(settings: RunSettings, name: str) -> RunSettings:
     return validate({**settings.model_dump(mode="json", exclude_none=True), "name": name}, "--name")
 
 
+def with_ray(settings: RunSettings, address: str) -> RunSettings:
+    """The same settings with workers on a Ray cluster, checked like those from a file."""
+    data = settings.model_dump(mode="json", exclude_none=True)
+    data["workers"] |= {"executor": "ray", "ray_address": address}
+    changed = validate(data, "--ray")
+    raise_problems(check_settings(changed), "--ray")
+    return changed
+
+
 def effective_toml(settings: RunSettings) -> str:
     """All settings, defaults too, as a TOML file that loads to the same settings."""
     import tomli_w

@@ -17,9 +17,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from plait.config.checks import check_engines, check_sizes
+from plait.config.checks import check_deployments
 from plait.config.known_keys import settings_at, walk_keys
-from plait.config.paths import resolve_path
+from plait.config.paths import model_key, resolve_model
 from plait.config.problems import Location, describe_errors, find_non_finite, raise_problems
 from plait.config.server import ServerSettings
 from plait.types.errors import ConfigError
@@ -42,8 +42,7 @@ def load_server_settings(file: Path | None, environment: Mapping[str, str]) -> S
     raise_problems(problems, source)
     settings = _validate(data, origins, source)
     resolved, problems = _resolve(settings, file.absolute().parent if file else Path.cwd(), origins)
-    problems += check_sizes(settings.model, settings.engine, settings.training)
-    raise_problems([*problems, *check_engines(settings.workers, settings.engine)], source)
+    raise_problems([*problems, *check_deployments(settings, settings.models)], source)
     return resolved
 
 
@@ -66,7 +65,29 @@ def conflicts(stored_toml: str, settings: ServerSettings) -> list[str]:
     before, now = _value_at(old, "lora.max_rank"), settings.lora.max_rank
     if before is not None and now < before:
         lines.append(f"lora.max_rank: was {before}, is {now}: adapters of a higher rank may exist")
-    return lines
+    has_first = not any(line.startswith("model.") for line in lines)
+    return [*lines, *(_model_conflicts(_names_of_models(old), _names_of_models(new)) if has_first else ())]
+
+
+def _names_of_models(data: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """(path, dtype) of the base model that has each name."""
+    found: dict[str, tuple[str, str]] = {}
+    first = {**data.get("model", {}), "aliases": data.get("aliases", [])}
+    for model in (first, *data.get("models", [])):
+        weights = str(model.get("path")), str(model.get("dtype"))
+        found |= dict.fromkeys((model.get("name") or weights[0], *model.get("aliases", [])), weights)
+    return found
+
+
+def _model_conflicts(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Where there were several base models, stored adapters know theirs by its name: it must go on to mean the same weights."""
+    if len(set(old.values())) == 1:
+        old = {name: weights for name, weights in old.items() if name in new}
+    return [
+        f'base model "{name}": was {" in ".join(weights)}, is {" in ".join(new[name]) if name in new else "not there"}'
+        for name, weights in old.items()
+        if new.get(name) != weights
+    ]
 
 
 def hide_password(url: str) -> str:
@@ -133,14 +154,17 @@ def _resolve(settings: ServerSettings, folder: Path, origins: Origins) -> tuple[
         return Path.cwd() if location in origins or location[:1] in origins else folder
 
     model_folder = folder_of("model", "path")
-    path = resolve_path(settings.model.path, model_folder, "model.path", problems)
+    model = resolve_model(settings.model, model_folder, "model.path", problems)
+    models = tuple(
+        resolve_model(each, folder_of("models"), f"{model_key(index, each)}.path", problems)
+        for index, each in enumerate(settings.models)
+    )
     data_folder = (folder_of("data_folder") / settings.data_folder.expanduser()).absolute()
-    model = settings.model.model_copy(update={"path": path})
-    return settings.model_copy(update={"model": model, "data_folder": data_folder}), problems
+    return settings.model_copy(update={"model": model, "models": models, "data_folder": data_folder}), problems
 
 
 def _suggest_variable(name: str) -> str:
-    names = [PREFIX + key.replace(".", "__").upper() for key in walk_keys(ServerSettings)]
+    names = [PREFIX + key.replace(".", "__").upper() for key in walk_keys(ServerSettings) if not key.startswith("models.")]
     near = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else f"; names start with {PREFIX}"
 

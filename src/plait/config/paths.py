@@ -1,10 +1,10 @@
 """Relative paths in a settings file are taken from the file's own folder."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from plait.config.environments import DatasetSettings, FunctionSettings
-from plait.config.run import RunSettings
+from plait.config.run import FurtherModelSettings, ModelSettings, RunSettings
 from plait.config.task import TaskSettings
 
 FILE_SUFFIXES = (".json", ".jsonl", ".gguf", ".py", ".safetensors")
@@ -14,11 +14,27 @@ FILE_SUFFIXES = (".json", ".jsonl", ".gguf", ".py", ".safetensors")
 def resolve_paths(settings: RunSettings, folder: Path) -> tuple[RunSettings, list[str]]:
     """Absolute paths for what lies on the disk; names and hub ids stay. Files that are missing are the second value."""
     problems: list[str] = []
-    model = settings.model.model_copy(update={"path": resolve_path(settings.model.path, folder, "model.path", problems)})
+    model = resolve_model(settings.model, folder, "model.path", problems)
+    models = tuple(
+        resolve_model(each, folder, f"{model_key(index, each)}.path", problems) for index, each in enumerate(settings.models)
+    )
     tasks = tuple(
         _resolve_task(task, folder, f'tasks[{index}] (name "{task.name}")', problems) for index, task in enumerate(settings.tasks)
     )
-    return settings.model_copy(update={"model": model, "tasks": tasks}), problems
+    if settings.model.name is None:  # A task may name it as the file does.
+        tasks = tuple(task.model_copy(update={"model": None}) if task.model == settings.model.path else task for task in tasks)
+    return settings.model_copy(update={"model": model, "models": models, "tasks": tasks}), problems
+
+
+def model_key(index: int, model: FurtherModelSettings) -> str:
+    return f'models[{index}] (name "{model.name}")'
+
+
+AnyModel = TypeVar("AnyModel", bound=ModelSettings)
+
+
+def resolve_model(model: AnyModel, folder: Path, key: str, problems: list[str]) -> AnyModel:
+    return model.model_copy(update={"path": resolve_path(model.path, folder, key, problems)})
 
 
 def _resolve_task(task: TaskSettings, folder: Path, key: str, problems: list[str]) -> TaskSettings:

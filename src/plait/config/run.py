@@ -1,5 +1,6 @@
-"""A whole run: one base model, its workers, and any number of tasks."""
+"""A whole run: base models, their workers, and any number of tasks."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -7,8 +8,12 @@ from pydantic import Field, model_validator
 from plait.config.base import Settings
 from plait.config.task import TaskSettings
 
+ModelName = Annotated[str, Field(pattern=r"^[^\s\"']+$", max_length=200)]
+
 
 class ModelSettings(Settings):
+    name: ModelName | None = None
+    """By which tasks and clients name it; absent: its path."""
     path: str = "smollm2-135m-instruct"
     """A name from `plait models list`, a folder, a GGUF file, or a hub id."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
@@ -18,22 +23,47 @@ class ModelSettings(Settings):
     max_context_tokens: Annotated[int, Field(ge=16)] = 1024
     """Longest prompt plus answers of all turns."""
 
+    @property
+    def known_as(self) -> str:
+        return self.path if self.name is None else self.name
 
-class WorkerSettings(Settings):
-    layout: Literal["split", "shared"] = "split"
-    """"split": rollout and training in a process each; "shared": one process does both."""
+
+class DeploymentWorkerSettings(Settings):
+    """The processes of one base model."""
+
+    layout: Literal["split", "shared", "multiplexed"] = "split"
+    """"split": rollout and training in a process each; "shared": one process does both; "multiplexed": one process does both for
+    all base models, one call at a time, with on the device what fits `device_bytes`."""
     rollout_engines: Annotated[int, Field(ge=1, le=64)] = 1
     """Rollout processes, each with the model and a cache of its own. A generation may go on at another after each chunk."""
     rollout_threads: Annotated[int, Field(ge=1)] = 1
-    """Of each rollout process. While the trainer is idle, its threads are added, unless `lend_threads` is off."""
+    """Of each rollout process. While the trainers are idle, their threads are added, unless `lend_threads` is off."""
     train_threads: Annotated[int, Field(ge=1)] = 1
-    """Of the training process. All threads together not more than there are cores."""
+    """Of each training process. All threads together not more than there are cores."""
+    train_workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """Training processes, each with the model. Updates of different tasks run at once, those of one task one after another."""
     lend_threads: bool = True
-    """An idle trainer's threads decode meanwhile."""
-    environment_processes: Annotated[int, Field(ge=1)] = 2
-    """Processes that run environments and rewards, shared by all tasks."""
+    """Threads of trainers that are all idle decode meanwhile."""
+    executor: Literal["process", "thread", "ray"] = "process"
+    """Where workers run: "process": in child processes; "thread": in the controller's own, for notebooks and debugging; "ray": as
+    actors of a Ray cluster. Threads are lent only between child processes."""
+    ray_address: Annotated[str, Field(min_length=1)] = "auto"
+    """Of the Ray cluster, as "host:port". "auto": the one that this machine is a node of; "local": one that is started here."""
+    ray_placement: Literal["pack", "spread"] = "pack"
+    """"pack": on as few nodes of the Ray cluster as there is room on; "spread": on as many as there are."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
     """How often lost worker processes are replaced within an hour; one more loss fails the run."""
+
+
+class WorkerSettings(DeploymentWorkerSettings):
+    device_bytes: Annotated[int, Field(ge=1)] | None = None
+    """What multiplexed workers may take on the device together: weights, caches, adapters with their gradients and moments."""
+    host_bytes: Annotated[int, Field(ge=1)] | None = None
+    """Main memory for what multiplexed workers have off the device; absent: as much as there is."""
+    order: Literal["hrrs", "fifo", "round_robin", "least_recently_served", "shortest_first"] = "hrrs"
+    """Whose call multiplexed workers run next. "hrrs": the highest ratio of waiting to expected time, setup included."""
+    environment_processes: Annotated[int, Field(ge=1)] = 2
+    """Processes that run environments and rewards, shared by all tasks."""
 
 
 class EngineSettings(Settings):
@@ -53,6 +83,8 @@ class EngineSettings(Settings):
     """Cache in main memory that all engines of this machine read: what an engine's own had to give up. 0: none."""
     disk_tokens: Annotated[int, Field(ge=0)] = 0
     """The same on disk, below it. 0: none."""
+    full_policies: Annotated[int, Field(ge=1)] = 2
+    """Most versions of tasks with `training = "full"` that each rollout process holds; more are loaded from disk in turn."""
     scheduling: Literal["context", "fifo"] = "context"
     """Whose chunk goes next, and where: "context" by expected lengths and by what is cached where, "fifo" by arrival."""
     drafting: Literal["auto", "off"] = "off"
@@ -77,6 +109,28 @@ class TrainingSettings(Settings):
     """Recompute activations in the backward pass: less memory, more time."""
 
 
+class FurtherModelSettings(ModelSettings):
+    """A base model beside the first. Sections of its own hold as a whole in place of the run's."""
+
+    name: ModelName
+    """By which tasks and clients name it."""
+    path: str
+    """As in `[model]`."""
+    workers: DeploymentWorkerSettings | None = None
+    """Its processes; absent: as many as `[workers]` says, beside those of the others."""
+    engine: EngineSettings | None = None
+    """Of its rollout processes; absent: as `[engine]`."""
+
+    @property
+    def shape(self) -> ModelSettings:
+        """What every base model has."""
+        return ModelSettings(**{name: getattr(self, name) for name in ModelSettings.model_fields})
+
+    def own_workers(self, shared: WorkerSettings) -> WorkerSettings:
+        own = shared.model_dump() if self.workers is None else self.workers.model_dump()
+        return WorkerSettings(**{**own, "environment_processes": shared.environment_processes})
+
+
 class StateSettings(Settings):
     keep_every_steps: Annotated[int, Field(ge=1)] = 10
     """Besides the last two, the record of every so many steps is kept."""
@@ -95,6 +149,9 @@ class RunSettings(Settings):
     seed: int = 0
     """Part of the seed of every sampled token."""
     model: ModelSettings = ModelSettings()
+    """The base model that tasks train unless they name another."""
+    models: tuple[FurtherModelSettings, ...] = ()
+    """Further base models, each with workers of its own."""
     workers: WorkerSettings = WorkerSettings()
     engine: EngineSettings = EngineSettings()
     training: TrainingSettings = TrainingSettings()
@@ -108,4 +165,41 @@ class RunSettings(Settings):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(f"tasks share the name {repeated[0]!r}: give each its own")
+        check_model_names([self.model.known_as, *(model.name for model in self.models)])
         return self
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """Of all base models, the first one's first."""
+        return self.model.known_as, *(model.name for model in self.models)
+
+    @property
+    def max_lora_rank(self) -> int:
+        """Of all tasks that train an adapter; 1 if none does."""
+        return max((task.lora.rank for task in self.tasks if task.training == "lora"), default=1)
+
+    @property
+    def used_models(self) -> tuple[str, ...]:
+        """Those that tasks train: only they are loaded."""
+        used = {self.model_of(task) for task in self.tasks}
+        return tuple(name for name in self.model_names if name in used)
+
+    def model_of(self, task: TaskSettings) -> str:
+        """The name of the base model that it trains."""
+        return self.model.known_as if task.model is None else task.model
+
+    def of_model(self, name: str) -> "RunSettings":
+        """The part of the run that is on this base model, with the workers and the engine of its own."""
+        tasks = tuple(task for task in self.tasks if self.model_of(task) == name)
+        changes: dict[str, object] = {"models": (), "tasks": tasks}
+        for model in self.models:
+            if model.name == name:
+                engine = self.engine if model.engine is None else model.engine
+                changes |= {"model": model.shape, "workers": model.own_workers(self.workers), "engine": engine}
+        return self.model_copy(update=changes)
+
+
+def check_model_names(names: Sequence[str]) -> None:
+    """Raises ValueError if two base models have the same name."""
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"base models share the name {repeated[0]!r}: give each its own")

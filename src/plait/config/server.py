@@ -1,4 +1,4 @@
-"""`plait serve`: one base model, offered to many clients."""
+"""`plait serve`: base models, offered to many clients."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from plait.config.base import Settings
-from plait.config.run import EngineSettings, ModelSettings, TrainingSettings, WorkerSettings
+from plait.config.run import (
+    EngineSettings,
+    FurtherModelSettings,
+    ModelName,
+    ModelSettings,
+    TrainingSettings,
+    WorkerSettings,
+    check_model_names,
+)
+from plait.types.policy import Training
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -19,7 +28,16 @@ class ServerLoraSettings(Settings):
     max_rank: Annotated[int, Field(ge=1, le=512)] = 128
     """Highest rank that a client may ask for."""
     max_resident: Annotated[int, Field(ge=1)] = 32
-    """Adapters that the trainer holds at one time; for another one the longest idle is put away, whose state stays on disk."""
+    """Adapters of one base model that are on its trainers at one time; for another one the longest idle is put away, whose state
+    stays on disk."""
+
+
+class ServerFullSettings(Settings):
+    """Of the models whose weights are all trained: `user_metadata={"plait_training": "full"}`, or `training = "full"` in a task."""
+
+    max_resident: Annotated[int, Field(ge=0)] = 1
+    """Such models of SDK clients that the trainer holds at one time, about 22 bytes for each parameter of the base; for another
+    one the longest idle is put away. Also the most tasks of this kind in one file. 0: none are served."""
 
 
 class SessionSettings(Settings):
@@ -56,6 +74,11 @@ class QuotaSettings(Settings):
     """Samples waiting or running; the SDK keeps at most 2000 under way."""
 
 
+class ServedModelSettings(FurtherModelSettings):
+    aliases: tuple[ModelName, ...] = ()
+    """Further names under which clients find it."""
+
+
 class ServerSettings(Settings):
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     """Address to listen on. Any but a loopback address needs keys."""
@@ -65,8 +88,8 @@ class ServerSettings(Settings):
     """Adapters, checkpoints, uploads, managed runs and, unless `database_url` names another, the database."""
     database_url: str = ""
     """"postgresql://user:password@host/name" or "sqlite:////path/to/file"; empty: SQLite in the data folder."""
-    aliases: tuple[Annotated[str, Field(pattern=r"^[^\s\"']+$")], ...] = ()
-    """Further names under which clients find the model, such as "Qwen/Qwen3-8B"."""
+    aliases: tuple[ModelName, ...] = ()
+    """Further names under which clients find the first model, such as "Qwen/Qwen3-8B"."""
     strict_policy: Literal["recorded", "strict"] = "recorded"
     """What is done about tokens of an older policy version in SDK clients' training data: "recorded" measures, "strict" refuses."""
     environments: tuple[Literal["reasoning_gym", "dataset", "calculator"], ...] = ("reasoning_gym", "dataset", "calculator")
@@ -78,21 +101,49 @@ class ServerSettings(Settings):
     stop_timeout_s: Annotated[float, Field(ge=0, le=3600)] = 20.0
     """After SIGTERM calls and samples under way may go on for so long. New ones are answered 503 meanwhile."""
     model: ModelSettings = ModelSettings()
+    """The first base model: managed tasks that name none train it."""
+    models: tuple[ServedModelSettings, ...] = ()
+    """Further base models, each with workers of its own."""
     workers: WorkerSettings = WorkerSettings()
     engine: EngineSettings = EngineSettings()
     training: TrainingSettings = TrainingSettings()
     lora: ServerLoraSettings = ServerLoraSettings()
+    full: ServerFullSettings = ServerFullSettings()
     sessions: SessionSettings = SessionSettings()
     samples: SampleSettings = SampleSettings()
     operations: OperationSettings = OperationSettings()
     quotas: QuotaSettings = QuotaSettings()
+
+    @property
+    def max_resident(self) -> dict[Training, int]:
+        """Models of SDK clients on the trainer at one time, by what they train."""
+        return {"lora": self.lora.max_resident, "full": self.full.max_resident}
 
     @model_validator(mode="after")
     def _names_differ(self) -> "ServerSettings":
         for field, names in (("aliases", self.aliases), ("environments", self.environments)):
             if repeated := sorted({name for name in names if names.count(name) > 1}):
                 raise ValueError(f'{field} has "{repeated[0]}" {names.count(repeated[0])} times: name it once')
+        check_model_names([name for names in self.model_names for name in names])
         return self
+
+    @property
+    def max_lora_rank(self) -> int:
+        return self.lora.max_rank
+
+    @property
+    def model_names(self) -> tuple[tuple[str, ...], ...]:
+        """Of each base model: its own name, then its aliases."""
+        return (self.model.known_as, *self.aliases), *((model.name, *model.aliases) for model in self.models)
+
+    def of_model(self, name: str) -> "ServerSettings":
+        """As if the server had only this base model; `name` is its own."""
+        for model in self.models:
+            if model.name == name:
+                engine = self.engine if model.engine is None else model.engine
+                changes = {"model": model.shape, "aliases": model.aliases, "workers": model.own_workers(self.workers)}
+                return self.model_copy(update={**changes, "engine": engine, "models": ()})
+        return self.model_copy(update={"models": ()})
 
     @property
     def sqlalchemy_url(self) -> str:

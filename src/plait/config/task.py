@@ -1,11 +1,12 @@
 """One training task."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from plait.config.base import Settings
 from plait.config.environments import AnyEnvironmentSettings
+from plait.types.policy import Training
 
 TargetModule = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"]
 ATTENTION_MODULES: tuple[TargetModule, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -122,6 +123,8 @@ class EarlyStoppingSettings(Settings):
 class TaskSettings(Settings):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
     """Names the task everywhere; unique in the run."""
+    model: str | None = None
+    """Name of the base model that it trains; absent: the first."""
     environment: AnyEnvironmentSettings
     steps: Annotated[int, Field(ge=1)] = 20
     """RL steps, after the warm start's."""
@@ -129,6 +132,8 @@ class TaskSettings(Settings):
     """Different questions in a step."""
     group_size: Annotated[int, Field(ge=1)] = 8
     """Answers to each question; a step has groups_per_step x group_size trajectories."""
+    training: Training = "lora"
+    """What is trained: "lora" an adapter on the frozen base, "full" all weights (float32 masters and moments: 16 bytes each)."""
     lora: LoraSettings = LoraSettings()
     sampling: SamplingSettings = SamplingSettings()
     loss: LossSettings = LossSettings()
@@ -151,4 +156,15 @@ class TaskSettings(Settings):
             )
         if self.early_stopping and not self.evaluation.every_steps:
             raise ValueError("early_stopping needs evaluation.every_steps >= 1, not 0: set it")
+        if self.training == "full" and "lora" in self.model_fields_set:
+            given = ", ".join(f"lora.{name}" for name in sorted(self.lora.model_fields_set)) or "lora"
+            raise ValueError(f'training "full" has no adapter, so {given} has no effect: remove it')
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, to_plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is written can be read again: a table without effect is refused."""
+        plain: dict[str, Any] = to_plain(self)
+        if self.training == "full":
+            plain.pop("lora", None)
+        return plain

@@ -33,6 +33,19 @@ class SlotCache:
         self._memory = torch.zeros(config.num_layers, 2, slot_tokens * math.prod(self._token_shape), dtype=dtype, device=device)
         self.data = self._view(0, 0)
 
+    @property
+    def num_bytes(self) -> int:
+        return self._memory.nbytes
+
+    def give_up(self) -> None:
+        """Free the memory while there are no rows; the meta device has shapes alone."""
+        self._memory = self._memory.to("meta")
+        self.data = self._view(0, 0)
+
+    def take_back(self, device: torch.device) -> None:
+        self._memory = torch.zeros_like(self._memory, device=device)
+        self.data = self._view(0, 0)
+
     def _view(self, num_rows: int, tokens: int) -> Tensor:
         heads, dim = self._token_shape
         used = self._memory[:, :, : num_rows * heads * tokens * dim]
@@ -75,6 +88,22 @@ class BlockStorage:
     def __init__(self, config: ModelConfig, num_blocks: int, block_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         shape = (num_blocks, config.num_layers, 2, config.num_kv_heads, block_tokens, config.head_dim)
         self.data = torch.zeros(shape, dtype=dtype, device=device)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.data.nbytes
+
+    def give_up(self, indices: Sequence[int]) -> Tensor:
+        """Free the memory; what the blocks of these indices hold, [blocks, ...]."""
+        kept, self.data = self.data[list(indices)], self.data.to("meta")
+        return kept
+
+    def take_back(self, device: torch.device) -> None:
+        """All blocks are empty."""
+        self.data = torch.zeros_like(self.data, device=device)
+
+    def fill(self, indices: Sequence[int], kept: Tensor) -> None:
+        self.data[list(indices)] = kept
 
     def load(self, pieces: Sequence[Piece], slot: Tensor) -> None:
         """Copy pieces to their positions in a slot."""

@@ -1,4 +1,4 @@
-"""A decode step: the next token of every row that is ready, or several where a draft foresees them."""
+"""A decode step: the next token of every row that is ready, or several where a draft foresees them. A pass for each decoder."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from plait.engine.batch import DecodeBatch
 from plait.engine.mixer import AdapterMixer
-from plait.engine.row import Row
+from plait.engine.row import Row, by_decoder
 from plait.engine.sampler import Draw, Sampler
 from plait.engine.speculation import Speculation
 from plait.engine.verify import draw_after_each
@@ -29,46 +29,60 @@ class Run:
 
 
 class Drawing:
-    def __init__(self, decoder: Decoder, sampler: Sampler, mixer: AdapterMixer, speculation: Speculation | None) -> None:
-        self.decoder, self.sampler, self.mixer, self.speculation = decoder, sampler, mixer, speculation
-        self._batch: DecodeBatch | None = None
+    def __init__(self, sampler: Sampler, mixer: AdapterMixer, speculation: Speculation | None) -> None:
+        self.sampler, self.mixer, self.speculation = sampler, mixer, speculation
+        self._batches: dict[Decoder, DecodeBatch] = {}
 
     def forget(self) -> None:
         """Rows have ended or moved."""
-        self._batch = None
+        self._batches = {}
 
     def draw(self, all_rows: Sequence[Row], places: Sequence[int], data: Tensor) -> list[Run]:
         """For the rows at `places`, which are in rising order; `data` has a slot for each of all rows."""
+        runs: dict[int, Run] = {}
+        for decoder, own in by_decoder(all_rows, places).items():
+            runs |= zip(own, self._draw(decoder, all_rows, own, data), strict=True)
+        return [runs[place] for place in places]
+
+    def _draw(self, decoder: Decoder, all_rows: Sequence[Row], places: Sequence[int], data: Tensor) -> list[Run]:
         if self.speculation is None:
-            return self._plain(all_rows, places, data)
+            return self._plain(decoder, all_rows, places, data)
         rows = [all_rows[place] for place in places]
-        drafts = self.speculation.drafts(rows, data.shape[4], self.decoder.config.vocab_size)
+        drafts = self.speculation.drafts(rows, data.shape[4], decoder.config.vocab_size)
         before = self.speculation.clock()
-        runs = self._verified(all_rows, places, drafts, data) if any(drafts) else self._plain(all_rows, places, data)
+        has_drafts = any(drafts)
+        runs = (
+            self._verified(decoder, all_rows, places, drafts, data) if has_drafts else self._plain(decoder, all_rows, places, data)
+        )
         decode_s = self.speculation.clock() - before
         for row, draft in zip(rows, drafts, strict=True):
             row.num_drafted = len(draft)
         self.speculation.measured(rows, [len(draft) for draft in drafts], [len(run.tokens) for run in runs], decode_s)
         return runs
 
-    def _plain(self, all_rows: Sequence[Row], places: Sequence[int], data: Tensor) -> list[Run]:
-        draw = self._batch_of(all_rows, places).draw(self.decoder, self.sampler, data)
+    def _plain(self, decoder: Decoder, all_rows: Sequence[Row], places: Sequence[int], data: Tensor) -> list[Run]:
+        draw = self._batch_of(decoder, all_rows, places).draw(decoder, self.sampler, data)
         return [Run((token,), (logprob,)) for token, logprob in zip(draw.tokens_R, draw.logprobs_R, strict=True)]
 
-    def _batch_of(self, all_rows: Sequence[Row], places: Sequence[int]) -> DecodeBatch:
-        rows = [all_rows[index] for index in places]
-        if self._batch is None or self._batch.rows != tuple(rows) or self._batch.places != tuple(places):
+    def _batch_of(self, decoder: Decoder, all_rows: Sequence[Row], places: Sequence[int]) -> DecodeBatch:
+        rows, batch = [all_rows[index] for index in places], self._batches.get(decoder)
+        if batch is None or batch.rows != tuple(rows) or batch.places != tuple(places):
             lora = self.mixer.for_decode([row.adapter for row in rows], [row.adapter for row in all_rows])
-            self._batch = DecodeBatch(rows, places, lora, self.decoder.device)
-        return self._batch
+            batch = self._batches[decoder] = DecodeBatch(rows, places, lora, decoder.device)
+        return batch
 
     def _verified(
-        self, all_rows: Sequence[Row], places: Sequence[int], drafts: Sequence[tuple[int, ...]], data: Tensor
+        self,
+        decoder: Decoder,
+        all_rows: Sequence[Row],
+        places: Sequence[int],
+        drafts: Sequence[tuple[int, ...]],
+        data: Tensor,
     ) -> list[Run]:
         rows = [all_rows[place] for place in places]
         owners = [row.adapter for row, draft in zip(rows, drafts, strict=True) for _ in range(1 + len(draft))]
         lora = self.mixer.for_decode(owners, [row.adapter for row in all_rows])
-        draws = draw_after_each(self.decoder, self.sampler, data, rows, places, drafts, lora)
+        draws = draw_after_each(decoder, self.sampler, data, rows, places, drafts, lora)
         return [accepted_run(draft, draw) for draft, draw in zip(drafts, draws, strict=True)]
 
 

@@ -1,6 +1,7 @@
 """The rollout engine: takes chunks, computes them together, gives results back. One thread, no clock, no input or output.
 
-- A chunk's tokens and log-probabilities are a pure function of (base, adapter version, context, sampling parameters).
+- A chunk's tokens and log-probabilities are a pure function of (base, policy version, context, sampling parameters).
+- Rows share slots and cache, whether the base with an adapter computes them or the policy's own model in a pass of its own.
 - A chunk starts when a slot for its longest end is free; until then it waits, first come first served.
 - A context is computed once: rows with the same one wait for the first, later chunks find it in the pool.
 - With a drafter, rows may draw several tokens in a step: the same as one by one.
@@ -17,7 +18,7 @@ from itertools import count
 import torch
 from msgspec.structs import replace
 
-from plait.engine.adapters import AdapterStore
+from plait.engine.adapters import AdapterStore, StartTurn, split
 from plait.engine.allocator import keep_freed_memory
 from plait.engine.cache import SlotCache
 from plait.engine.drawing import Drawing, Run
@@ -25,7 +26,7 @@ from plait.engine.kv_manager import KvManager
 from plait.engine.limits import EngineLimits
 from plait.engine.mixer import AdapterMixer, Owners
 from plait.engine.prefill import plan_prefill, prefill
-from plait.engine.row import Row, failed
+from plait.engine.row import Row, by_decoder, failed
 from plait.engine.sampler import Sampler
 from plait.engine.speculation import Speculation
 from plait.engine.stops import Decode, StopRule
@@ -62,7 +63,7 @@ class Engine:
         self.pool = self.kv.pool
         self.slots = SlotCache(config, max_rows, slot_tokens, dtype, device)
         self.mixer, self.speculation = AdapterMixer(device), speculation
-        self.drawing = Drawing(decoder, sampler, self.mixer, speculation)
+        self.drawing = Drawing(sampler, self.mixer, speculation)
         self.waiting: OrderedDict[str, Chunk] = OrderedDict()
         self.rows: list[Row] = []
         """Row i is computed in slot i."""
@@ -132,12 +133,13 @@ class Engine:
         return done
 
     def _start_rows(self) -> None:
-        num_before = len(self.rows)
-        while self.waiting:
-            chunk = next(iter(self.waiting.values()))
+        num_before, turn = len(self.rows), StartTurn(self.adapters)
+        for chunk in list(self.waiting.values()):
             if not self._has_room(chunk):
                 self.end_stretches()
                 break
+            if not turn.may_start(chunk.adapter):
+                continue  # Its model waits for a place.
             del self.waiting[chunk.request_id]
             try:
                 self.rows.append(self._new_row(chunk))
@@ -157,11 +159,11 @@ class Engine:
         return self.slots.fits(len(self.rows) + 1, longest)
 
     def _new_row(self, chunk: Chunk) -> Row:
-        adapter = self.adapters.acquire(chunk.adapter) if chunk.adapter else None
+        decoder, adapter = split(self.adapters.acquire(chunk.adapter) if chunk.adapter else None, self.decoder)
         generated = chunk.context_tokens[len(chunk.context_tokens) - chunk.generated_tokens :]
         rule = StopRule(chunk.sampling, generated, self.limits.max_context_tokens, self.decode)
         longest = self.limits.stretched_tokens(chunk)
-        return Row(next(self._numbers), chunk, adapter, self._root(chunk), rule, longest, list(chunk.context_tokens))
+        return Row(next(self._numbers), chunk, decoder, adapter, self._root(chunk), rule, longest, list(chunk.context_tokens))
 
     def _root(self, chunk: Chunk) -> Key:
         digest = chunk.adapter.digest if chunk.adapter else None
@@ -176,8 +178,11 @@ class Engine:
         plan = plan_prefill(self.rows, PREFILL_TOKENS)
         if not plan.spans:
             return
-        owners = [self.rows[span.row].adapter for span in plan.spans for _ in range(span.count)]
-        prefill(self.decoder, self.slots.data, self.rows, plan.spans, self.mixer.for_prefill(owners, self._adapters()))
+        span_of = {span.row: span for span in plan.spans}
+        for decoder, places in by_decoder(self.rows, span_of).items():
+            spans = [span_of[place] for place in places]
+            owners = [self.rows[span.row].adapter for span in spans for _ in range(span.count)]
+            prefill(decoder, self.slots.data, self.rows, spans, self.mixer.for_prefill(owners, self._adapters()))
         self.num_prefilled_tokens += plan.num_tokens
         for span in plan.spans:
             self.rows[span.row].num_computed = span.end

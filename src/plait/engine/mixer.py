@@ -23,6 +23,10 @@ class AdapterMixer:
         self.device = device
         self._stacked = StackedAdapters(())
 
+    def forget(self) -> None:
+        """Free what is stacked."""
+        self._stacked = StackedAdapters(())
+
     def for_decode(self, owners: Owners, running: Owners) -> LoraDelta | None:
         """For a row of each. `running` has the adapters of all rows, decoded now or not, so that they are stacked once."""
         adapters = _distinct(owners)

@@ -1,11 +1,12 @@
 """One generation while it is being computed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from plait.engine.stops import StopRule
 from plait.kv.keys import Key
 from plait.lora.mix import FusedAdapter
+from plait.models.decoder import Decoder
 from plait.types.chunks import Chunk, ChunkResult
 from plait.types.sampling import StopReason
 
@@ -20,6 +21,8 @@ class Row:
     number: int
     """Rows are numbered as they start."""
     chunk: Chunk
+    decoder: Decoder
+    """The shared base, or the policy's own model."""
     adapter: FusedAdapter | None
     root: Key
     rule: StopRule
@@ -89,3 +92,11 @@ def failed(chunk: Chunk, error: str) -> ChunkResult:
     return ChunkResult(
         request_id=chunk.request_id, policy=chunk.policy, tokens=(), logprobs=(), stop=StopReason.FAILED, error=error
     )
+
+
+def by_decoder(rows: Sequence[Row], places: Iterable[int]) -> dict[Decoder, list[int]]:
+    """The places of the rows that each decoder computes, in the order given."""
+    found: dict[Decoder, list[int]] = {}
+    for place in places:
+        found.setdefault(rows[place].decoder, []).append(place)
+    return found

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.engine.adapters import AdapterStore
+from plait.engine.adapters import AdapterStore, Weights, split
 from plait.engine.attention import PrefillAttention, Span
 from plait.engine.cache import KEY_STEP, round_up
 from plait.engine.limits import MAX_SEED, MIN_TEMPERATURE
@@ -37,6 +37,7 @@ class _Batch:
 
     requests: list[ScoreRequest]
     scores: list[Scores]
+    decoder: Decoder
     adapter: FusedAdapter | None
     cache: Tensor
     num_computed: list[int] = field(default_factory=list)
@@ -102,36 +103,43 @@ class Scorer:
     # ---- choosing
 
     def _next_batch(self) -> _Batch | None:
-        while self._waiting:
-            chosen = self._choose()
+        while chosen := self._choose():
             try:
-                adapter = self.adapters.acquire(chosen[0].adapter) if chosen[0].adapter else None
+                weights = self.adapters.acquire(chosen[0].adapter) if chosen[0].adapter else None
             except PlaitError as error:
                 for request in chosen:
                     self._fail(self._waiting.pop(request.request_id), str(error), is_user_error=False)
                 continue
             for request in chosen:
                 del self._waiting[request.request_id]
-            return self._lay_out(chosen, adapter)
+            return self._lay_out(chosen, weights)
         return None
 
     def _choose(self) -> list[ScoreRequest]:
-        """The first that waits, and others of its policy whose slots, padded to the longest, stay within a batch."""
-        first = next(iter(self._waiting.values()))
+        """The first that waits and whose model, if it has one of its own, finds a place; and others of its policy whose slots,
+        padded to the longest, stay within a batch."""
+        servable = (r for r in self._waiting.values() if r.adapter is None or self.adapters.has_place(r.adapter))
+        first = next(servable, None)
+        self.adapters.has_claim = first is None and bool(self._waiting)
+        if first is None:
+            return []
         chosen, longest = [first], len(first.tokens)
-        for request in list(self._waiting.values())[1:]:
+        for request in self._waiting.values():
+            if request is first:
+                continue
             padded = max(longest, len(request.tokens))
             if request.adapter == first.adapter and padded * (len(chosen) + 1) <= BATCH_TOKENS:
                 chosen.append(request)
                 longest = padded
         return chosen
 
-    def _lay_out(self, requests: list[ScoreRequest], adapter: FusedAdapter | None) -> _Batch:
-        config, decoder = self.decoder.config, self.decoder
+    def _lay_out(self, requests: list[ScoreRequest], weights: Weights | None) -> _Batch:
+        decoder, adapter = split(weights, self.decoder)
+        config = decoder.config
         num_tokens = round_up(max(len(request.tokens) for request in requests), KEY_STEP)
         shape = (config.num_layers, 2, len(requests), config.num_kv_heads, num_tokens, config.head_dim)
         cache = torch.zeros(shape, dtype=decoder.dtype, device=decoder.device)
-        return _Batch(requests, [Scores.empty(request) for request in requests], adapter, cache, [0] * len(requests))
+        return _Batch(requests, [Scores.empty(request) for request in requests], decoder, adapter, cache, [0] * len(requests))
 
     def _release(self, batch: _Batch) -> None:
         ref = batch.requests[0].adapter
@@ -146,7 +154,7 @@ class Scorer:
         tokens = [token for span in spans for token in batch.requests[span.row].tokens[span.start : span.end]]
         tokens_R = torch.tensor(tokens, device=self.decoder.device)
         lora = SingleLora(batch.adapter) if batch.adapter is not None else None
-        hidden_RE = self.decoder.forward(tokens_R, attention.positions_R, attention, lora)
+        hidden_RE = batch.decoder.forward(tokens_R, attention.positions_R, attention, lora)
         for span in spans:
             batch.num_computed[span.row] = span.end
         self._score(batch, spans, hidden_RE, lora)
@@ -155,7 +163,7 @@ class Scorer:
         pieces, rows = _scored_pieces(batch.requests, spans)
         hidden_NE = hidden_RE.index_select(0, torch.tensor(rows, dtype=torch.long, device=hidden_RE.device))
         for start in range(0, len(rows), CHUNK_ROWS):
-            logits_CV = self.decoder.logits(hidden_NE[start : start + CHUNK_ROWS], lora)
+            logits_CV = batch.decoder.logits(hidden_NE[start : start + CHUNK_ROWS], lora)
             parts = list(_within(pieces, start, len(logits_CV)))
             temperatures = [batch.requests[row].scaling for row, _, count in parts for _ in range(count)]
             temperature_C1 = torch.tensor(temperatures, dtype=torch.float32, device=logits_CV.device)[:, None]

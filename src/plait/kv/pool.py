@@ -168,6 +168,17 @@ class BlockPool:
         for key in keys:
             self._blocks[key].pins -= 1
 
+    @property
+    def indices(self) -> list[int]:
+        """Of the blocks that are stored."""
+        return [block.index for block in self._blocks.values()]
+
+    def clear(self) -> None:
+        """Lose everything; nothing may be pinned."""
+        assert not self.num_pinned, "a block is still pinned"
+        for block in list(self._blocks.values()):  # In order of use, so children go before their parents.
+            self._remove(block)
+
     def release(self, key: Key, keep_tokens: int = 0) -> None:
         """Free a stored sequence from its last block upwards, as far as nobody else shares it; fine if it is gone.
 

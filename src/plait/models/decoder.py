@@ -1,10 +1,11 @@
 """The decoder of the dense Llama, Qwen2 and Qwen3 families; rollout and training both run this one.
 
 Rows are tokens of any sequences, flattened; what joins rows into sequences is the `Attention` that the caller passes.
-Base weights are frozen. Names of weights and their shapes are in `models.weights`.
+Weights are frozen here; `models.trained_decoder` has the same decoder with weights that are trained. Names of weights and their
+shapes are in `models.tensor_names`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -15,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from plait.models.attention import Attention
 from plait.models.fused import rms_norm, swiglu
 from plait.models.kept_weights import FLOAT32_BYTES, Budget
-from plait.models.kernels import Linear, make_linear, uses_onednn
+from plait.models.kernels import Linear, PlainLinear, make_linear, uses_onednn
 from plait.models.rotary import Rotary, rotate
 from plait.types.model import ModelConfig
 
@@ -38,24 +39,27 @@ class LoraDelta(Protocol):
 
 
 class _Layer:
-    """One layer's frozen weights, fused."""
+    """One layer's weights, fused."""
 
-    def __init__(self, weights: Mapping[str, Tensor], index: int, prepack: bool, budget: Budget) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], index: int, linear: Callable[[Sequence[str]], Linear]) -> None:
+        """`linear` makes one of the weights of these names."""
         prefix = f"layers.{index}."
-
-        def fused(*modules: str) -> Linear:
-            bias = [weights[f"{prefix}{m}.bias"] for m in modules if f"{prefix}{m}.bias" in weights]
-            weight = torch.cat([weights[prefix + m] for m in modules])
-            return make_linear(weight, torch.cat(bias) if bias else None, prepack, budget)
-
         self.input_norm = weights[prefix + "input_norm"]
         self.post_attention_norm = weights[prefix + "post_attention_norm"]
         self.q_norm, self.k_norm = weights.get(prefix + "q_norm"), weights.get(prefix + "k_norm")
-        self.linear = {site: fused(*SITE_MODULES[site]) for site in (QKV, OUTPUT, GATE_UP, DOWN)}
+        self.linear = {site: linear([prefix + m for m in SITE_MODULES[site]]) for site in (QKV, OUTPUT, GATE_UP, DOWN)}
+
+    @property
+    def num_bytes(self) -> int:
+        norms = (self.input_norm, self.post_attention_norm, self.q_norm, self.k_norm)
+        return sum(norm.nbytes for norm in norms if norm is not None) + sum(linear.num_bytes for linear in self.linear.values())
 
 
 class Decoder:
     """`forward` gives the normed hidden states of rows, `logits` turns chosen rows into logits."""
+
+    trains_weights = False
+    """Whether the weights have gradients of their own."""
 
     def __init__(
         self,
@@ -65,15 +69,41 @@ class Decoder:
         float32_bytes: int = FLOAT32_BYTES,
     ) -> None:
         """`float32_bytes` bounds the copies of weights that `models.kept_weights` makes where they are the faster."""
-        self.config = config
-        self.embedding_VE = weights["embed_tokens"]
-        self.dtype, self.device = self.embedding_VE.dtype, self.embedding_VE.device
-        prepack = prepack and uses_onednn(self.dtype, self.device)
-        self.final_norm = weights["norm"]
-        budget = Budget(float32_bytes)
-        self.unembedding = make_linear(weights.get("lm_head", self.embedding_VE), None, prepack, budget)
-        self.layers = [_Layer(weights, index, prepack, budget) for index in range(config.num_layers)]
+        self.config, self._float32_bytes = config, float32_bytes
+        self.dtype, self.device = weights["embed_tokens"].dtype, weights["embed_tokens"].device
+        self._prepack = prepack and uses_onednn(self.dtype, self.device)
         self.rotary = Rotary(config, self.device)
+        self.lay_out(weights)
+
+    def lay_out(self, weights: Mapping[str, Tensor]) -> None:
+        """Take weights, those it was made with, onto the device again; each time with the same bits."""
+        budget = Budget(self._float32_bytes)
+
+        def linear(names: Sequence[str]) -> Linear:
+            return self._make_linear(weights, names, budget)
+
+        self.embedding_VE, self.final_norm = weights["embed_tokens"], weights["norm"]
+        self.unembedding = linear(["lm_head" if "lm_head" in weights else "embed_tokens"])
+        self.layers = [_Layer(weights, index, linear) for index in range(self.config.num_layers)]
+
+    def give_up(self) -> None:
+        """Free all weights; nothing is computed until `lay_out`."""
+        del self.embedding_VE, self.final_norm, self.unembedding
+        self.layers = []
+
+    @property
+    def num_bytes(self) -> int:
+        """Of weights, in whatever forms they are laid out."""
+        if not self.layers:
+            return 0
+        shares_embedding = isinstance(self.unembedding, PlainLinear) and self.unembedding.weight_OI is self.embedding_VE
+        embedding_bytes = 0 if shares_embedding else self.embedding_VE.nbytes
+        return embedding_bytes + self.unembedding.num_bytes + sum(layer.num_bytes for layer in self.layers)
+
+    def _make_linear(self, weights: Mapping[str, Tensor], names: Sequence[str], budget: Budget) -> Linear:
+        bias = [weights[f"{name}.bias"] for name in names if f"{name}.bias" in weights]
+        weight = torch.cat([weights[name] for name in names]) if len(names) > 1 else weights[names[0]]
+        return make_linear(weight, torch.cat(bias) if bias else None, self._prepack, budget)
 
     def forward(
         self,
@@ -84,7 +114,7 @@ class Decoder:
         checkpoint_layers: bool = False,
     ) -> Tensor:
         """Hidden states [R, hidden_size] after the final norm."""
-        x_RE = F.embedding(tokens_R, self.embedding_VE)
+        x_RE = self._embed(tokens_R)
         cos, sin = self.rotary.tables(positions_R, self.dtype)
         for index in range(len(self.layers)):
             if checkpoint_layers:
@@ -97,6 +127,9 @@ class Decoder:
         """Logits [R, vocab_size] in the model's dtype."""
         y_RV = self.unembedding(hidden_RE)
         return y_RV if lora is None else lora(UNEMBED, 0, hidden_RE, y_RV)
+
+    def _embed(self, tokens_R: Tensor) -> Tensor:
+        return F.embedding(tokens_R, self.embedding_VE)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(x, weight, self.config.rms_norm_epsilon)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def rms_norm(x: Tensor, weight_E: Tensor, epsilon: float) -> Tensor:
-    """`F.rms_norm` over the last dimension, by a frozen weight. Differentiable in x."""
+    """`F.rms_norm` over the last dimension. Differentiable."""
     if not x.requires_grad or x.dtype == torch.float64:
         return F.rms_norm(x, weight_E.shape, weight_E, epsilon)
     normed: Tensor = _RmsNorm.apply(x, weight_E, epsilon)
@@ -16,7 +16,7 @@ def rms_norm(x: Tensor, weight_E: Tensor, epsilon: float) -> Tensor:
 
 
 class _RmsNorm(torch.autograd.Function):
-    """y = w x r with r = 1 / rms(x), so dx = r (w g - x mean(w g x) r^2), computed in float32."""
+    """y = w x r with r = 1 / rms(x), so dx = r (w g - x mean(w g x) r^2) and dw = sum of g x r, computed in float32."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_E: Tensor, epsilon: float) -> Tensor:
@@ -25,11 +25,14 @@ class _RmsNorm(torch.autograd.Function):
         return normed
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, weight_E, inverse = ctx.saved_tensors
         scaled, x_32, inverse = torch.mul(gradients[0], weight_E.float()), x.float(), inverse.float()
+        to_weight_E = None
+        if ctx.needs_input_grad[1]:
+            to_weight_E = (gradients[0] * x_32 * inverse).flatten(0, -2).sum(0).to(weight_E.dtype)
         mean = torch.linalg.vecdot(scaled, x_32)[..., None].mul_(inverse.pow(3)).div_(-x.shape[-1])
-        return scaled.mul_(inverse).addcmul_(x_32, mean).to(x.dtype), None, None
+        return scaled.mul_(inverse).addcmul_(x_32, mean).to(x.dtype), to_weight_E, None
 
 
 def swiglu(gate_up_RI: Tensor) -> Tensor:

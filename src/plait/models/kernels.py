@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from plait.models import float32_products
-from plait.models.kept_weights import Budget, keep
+from plait.models.kept_weights import Budget, KeptWeight, keep
 from plait.models.onednn import lay_out, onednn
 
 ROW_MULTIPLE = 4
@@ -35,6 +35,11 @@ CHUNKED_OUTPUTS = 2
 
 class Linear(Protocol):
     out_features: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all forms of the weight that are kept."""
+        ...
 
     def __call__(self, x_RI: Tensor) -> Tensor: ...
 
@@ -112,6 +117,10 @@ class PlainLinear:
         self._has_onednn = uses_onednn(weight_OI.dtype, weight_OI.device)
         self.kept = keep(weight_OI, budget)
 
+    @property
+    def num_bytes(self) -> int:
+        return _num_bytes(self.weight_OI, self.bias_O, self.kept)
+
     def __call__(self, x_RI: Tensor) -> Tensor:
         y_RO = _without_padding(self._multiply, x_RI)
         return y_RO if self.bias_O is None else y_RO + self.bias_O
@@ -141,6 +150,10 @@ class ChunkedLinear:
         self.weight_IO, self.bias_O = weight_OI.T.contiguous(), bias_O
         self.out_features = weight_OI.shape[0]
 
+    @property
+    def num_bytes(self) -> int:
+        return _num_bytes(self.weight_IO, self.bias_O)
+
     def __call__(self, x_RI: Tensor) -> Tensor:
         y_RO = _without_padding(self._multiply, x_RI)
         return y_RO if self.bias_O is None else y_RO + self.bias_O
@@ -159,6 +172,10 @@ class PackedLinear:
         self.out_features = weight_OI.shape[0]
         self.kept = keep(weight_OI, budget)
 
+    @property
+    def num_bytes(self) -> int:
+        return _num_bytes(self.packed, self.bias_O, self.kept)
+
     def __call__(self, x_RI: Tensor) -> Tensor:
         y_RO = _without_padding(self._multiply, x_RI)
         return y_RO if self.bias_O is None else y_RO + self.bias_O
@@ -167,6 +184,12 @@ class PackedLinear:
         if self.kept is not None and x_RI.shape[0] >= self.kept.min_rows:
             return self.kept.product(x_RI)
         return onednn(x_RI, self.packed)
+
+
+def _num_bytes(weight: Tensor, bias_O: Tensor | None, kept: KeptWeight | None = None) -> int:
+    """A tensor laid out for oneDNN has no `nbytes`."""
+    forms = [weight, *([] if bias_O is None else [bias_O]), *([] if kept is None else [kept.packed])]
+    return sum(form.numel() * form.element_size() for form in forms)
 
 
 def make_linear(weight_OI: Tensor, bias_O: Tensor | None, prepack: bool, budget: Budget | None = None) -> Linear:

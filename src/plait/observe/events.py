@@ -24,6 +24,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     resumed: bool = False
     total_steps: dict[str, int] = {}
     """Optimizer steps planned per task, warm start included; a task without an entry has no known end."""
+    task_models: dict[str, str] = {}
+    """Name of each task's base model, where there are several; `model` lists them then."""
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):

@@ -94,7 +94,7 @@ def _causes(tasks: Sequence[TaskSnapshot]) -> list[Text]:
 
 def _task_cells(task: TaskSnapshot, wide: bool) -> list[Text]:
     cells = [
-        Text(one_line(task.task, 24)),
+        Text(one_line(task.task, 24)).append(f" {one_line(model_name(task.model), 20)}" if task.model else "", style="dim"),
         phase_text(task),
         Text(f"v{task.policy_version}"),
         Text(f"{task.step}/{task.total_steps}" if task.total_steps is not None else str(task.step)),

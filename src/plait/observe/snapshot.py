@@ -5,6 +5,8 @@ import msgspec
 
 class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     task: str
+    model: str = ""
+    """Name of its base model, where the run has several."""
     state: str
     """As the task manager names it; "pending" before its first event."""
     phase: str

@@ -8,6 +8,8 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from plait.observe import events as e
 from plait.observe.engine_summary import EngineSummary
 from plait.observe.snapshot import NoteCount, RunSnapshot
@@ -126,6 +128,7 @@ class RunSummary:
         at_s = self.latest_s if self.has_ended and self.latest_s is not None else now_s
         active_s, first_s, start = self.active_s(at_s), self._first_start_s, self._start
         workers = {name: worker.snapshot(at_s) for name, worker in self.workers.items()}
+        models = start.task_models if start else {}
         return RunSnapshot(
             run=start.run if start else "",
             model=start.model if start else "",
@@ -140,7 +143,10 @@ class RunSummary:
             steps_per_hour=self._num_steps / active_s * 3600 if active_s > 0 and self._num_steps else None,
             time_to_first_step_s=None if self._first_step_s is None or first_s is None else self._first_step_s - first_s,
             remaining_s=self.remaining_s(at_s),
-            tasks=tuple(task.snapshot(at_s, first_s) for task in self.tasks.values()),
+            tasks=tuple(
+                msgspec.structs.replace(task.snapshot(at_s, first_s), model=models.get(name, ""))
+                for name, task in self.tasks.items()
+            ),
             workers=tuple(workers.values()),
             engines=tuple(engine.snapshot(workers.get(name)) for name, engine in self.engines.items()),
             notes=tuple(NoteCount(level, message, task, count) for (level, message, task), count in self._notes.items()),

@@ -1,17 +1,20 @@
-"""The worker processes of a service, and who is told of what they report. Torch-free.
+"""The worker processes of one base model of a service, and who is told of what they report. Torch-free.
 
 - Rollouts of all tenants go through one RolloutService; when a rollout worker is lost, they go on in others, or in its replacement.
-- Calls of models go to the training worker in the order in which they are sent. Listeners hear of their results, and when the
-  worker is lost (what it had is gone) and back.
+- Calls of a model go to the trainer that has it in the order in which they are sent. Listeners hear of their results, and when a
+  trainer is lost (what it had is gone) and back.
 - Prompts to score are answered once; when a rollout worker is lost, those that it had are sent to another.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from plait.cluster.messages import TRAIN, Busy, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
-from plait.cluster.model_messages import CallDone, CallFailed, ModelMessage, ModelOpened, PromptScored, ScorePrompt
+from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
+from plait.cluster.model_messages import CallDone, CallFailed, ModelOpened, PromptScored, ScorePrompt
 from plait.cluster.rollout_deployment import RolloutDeployment
+from plait.cluster.trainer_messages import ToTrainer
+from plait.cluster.workers import MakeWorkers
 from plait.config.server import ServerSettings
 from plait.observe.events import EngineSample
 from plait.rollout.scheduler import Scheduler
@@ -25,7 +28,9 @@ ModelReply = ModelOpened | CallDone | CallFailed
 class ModelListener(Protocol):
     def on_reply(self, reply: ModelReply) -> None: ...
 
-    def on_trainer_lost(self) -> None: ...
+    def on_trainer_lost(self, owners: Collection[str], num_left: int) -> None:
+        """What a trainer had of these models and tasks is gone; so many trainers are left."""
+        ...
 
     def on_trainer_back(self) -> None: ...
 
@@ -34,19 +39,23 @@ class Backend:
     """`on_failed` is told of what ends the service: a worker that cannot be replaced, or an error of a handler."""
 
     def __init__(
-        self, settings: ServerSettings, model_path: str, scheduler: Scheduler | None, on_failed: Callable[[Exception], None]
+        self,
+        settings: ServerSettings,
+        model_path: str,
+        scheduler: Scheduler | None,
+        on_failed: Callable[[Exception], None],
+        kv_folder: Path,
+        make_workers: MakeWorkers | None = None,
     ) -> None:
         self._told_failed = on_failed
         self.deployment = RolloutDeployment(
-            settings, model_path, settings.lora.max_resident, self, scheduler, settings.data_folder / "kv"
-        )
+            settings, model_path, settings.lora.max_resident, self, scheduler, kv_folder, make_workers
+        )  # fmt: skip
         self.workers = self.deployment.workers
         self.listeners: list[ModelListener] = []
         self.busy_listeners: list[Callable[[str, Busy], None]] = []
         self.runs: ComputeListener | None = None
         """Hears of managed tasks."""
-        self._training: set[str] = set()
-        """Who has work with the trainer."""
 
     @property
     def rollout(self) -> RolloutService:
@@ -60,15 +69,8 @@ class Backend:
 
     # ---- what goes out
 
-    def send(self, message: ModelMessage) -> None:
-        self.workers.train(message)
-
-    def note_training(self, is_idle: bool, who: str = "models") -> None:
-        """An idle trainer lends its threads to rollout. `who` speaks for its own work."""
-        was_idle = not self._training
-        (self._training.discard if is_idle else self._training.add)(who)
-        if was_idle != (not self._training):
-            self.workers.lend_threads(trainer_is_idle=not self._training)
+    def send(self, message: ToTrainer) -> None:
+        self.deployment.train(message)
 
     async def score(self, prompt: ScorePrompt) -> PromptScored:
         """Raises what ended the service, if it ends meanwhile."""
@@ -93,16 +95,19 @@ class Backend:
     def on_worker_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None:
         if self.runs is not None:
             self.runs.on_worker_lost(worker, failure)
-        if TRAIN in roles:
-            for listener in self.listeners:
-                listener.on_trainer_lost()
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        if TRAIN in roles:
-            for listener in self.listeners:
-                listener.on_trainer_back()
+    def on_adapters_lost(self, owners: Sequence[str], num_trainers: int) -> None:
+        for listener in self.listeners:
+            listener.on_trainer_lost(owners, num_trainers)
+
+    def on_reopen(self, owners: Sequence[str]) -> None:
+        """Models are opened again by the calls that need them."""
         if self.runs is not None:
-            self.runs.on_worker_ready(roles)
+            self.runs.on_reopen(owners)
+
+    def on_trainer_ready(self) -> None:
+        for listener in self.listeners:
+            listener.on_trainer_back()
 
     def on_failed(self, error: Exception) -> None:
         if self.runs is not None:

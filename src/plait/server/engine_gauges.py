@@ -1,6 +1,6 @@
 """How each rollout engine stood when it last reported, for Prometheus."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -14,26 +14,27 @@ TEXTS = {
     "engine_capacity_tokens": "Tokens of an engine's cache that may be reserved.",
     "engine_moves": "Generations that went on at an engine after another had their last chunk.",
 }
+LABELS = ("base_model", "engine")
 COUNTS = "engine_count"
 COUNTS_TEXT = "What an engine has counted since its process started, by name: cache hits of each tier, drafted tokens and others."
 
 
 class EngineGauges(Collector):
-    def __init__(self, read: Callable[[], Sequence[EngineSample]]) -> None:
+    def __init__(self, read: Callable[[], Iterable[tuple[str, EngineSample]]]) -> None:
+        """`read` gives base models and the latest of their engines."""
         self._read = read
 
     def describe(self) -> list[GaugeMetricFamily]:
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        samples = self._read()
-        families = {name: GaugeMetricFamily(f"plait_{name}", text, labels=["engine"]) for name, text in TEXTS.items()}
-        counts = GaugeMetricFamily(f"plait_{COUNTS}", COUNTS_TEXT, labels=["engine", "name"])
-        for sample in samples:
+        families = {name: GaugeMetricFamily(f"plait_{name}", text, labels=LABELS) for name, text in TEXTS.items()}
+        counts = GaugeMetricFamily(f"plait_{COUNTS}", COUNTS_TEXT, labels=[*LABELS, "name"])
+        for base_model, sample in self._read():
             for name, value in _values(sample).items():
-                families[name].add_metric([sample.engine], value)
+                families[name].add_metric([base_model, sample.engine], value)
             for name, value in sample.counters.items():
-                counts.add_metric([sample.engine, name], value)
+                counts.add_metric([base_model, sample.engine, name], value)
         yield from (*families.values(), counts)
 
 

@@ -1,5 +1,8 @@
 """Errors that have a status of their own over HTTP. Every other PlaitError is 422: the input is at fault."""
 
+import difflib
+from collections.abc import Sequence
+
 from plait.types.errors import PlaitError
 
 
@@ -40,3 +43,12 @@ class TooMany(ServiceError):
     """Back-pressure or a quota; the same request may be sent again later."""
 
     status = 429
+
+
+def not_served(name: str, names: Sequence[str]) -> ServiceError:
+    near = difflib.get_close_matches(name, names, n=1)
+    meant = f"Did you mean {near[0]!r}? " if near else ""
+    return ServiceError(
+        f"base_model {name!r} is not served.",
+        f"{meant}Served: {', '.join(names)}. The operator may add names for them (`aliases`).",
+    )

@@ -6,7 +6,8 @@ have a version.
 
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -38,7 +39,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._tenants: set[str] = set()
         self._versions: OrderedDict[str, int] = OrderedDict()
-        self._meters: defaultdict[str, BusyMeter] = defaultdict(BusyMeter)
+        self._meters: defaultdict[tuple[str, str], BusyMeter] = defaultdict(BusyMeter)
         self._started_s = time.time()
         self._make_http()
         self._make_work()
@@ -58,9 +59,9 @@ class Metrics:
         self._sample_wait_s = self._histogram("sample_wait_seconds", "From a sample's acceptance to the end of its first chunk.")
         self._sample_s = self._histogram("sample_seconds", "From a sample's acceptance to its last token.")
         self._tokens = self._counter("tokens", "Tokens: prompt (computed), cached, sampled or trained.", "tenant", "type")
-        self._busy_s = self._counter("worker_busy_seconds", "Time in which a worker worked.", "worker")
-        self._worker_tokens = self._counter("worker_tokens", "Tokens that a worker computed.", "worker")
-        self._trainer_losses = self._counter("trainer_losses", "How often the training worker was lost.")
+        self._busy_s = self._counter("worker_busy_seconds", "Time in which a worker worked.", "base_model", "worker")
+        self._worker_tokens = self._counter("worker_tokens", "Tokens that a worker computed.", "base_model", "worker")
+        self._trainer_losses = self._counter("trainer_losses", "How often a training worker was lost.")
         self._gaps = self._histogram(
             "logprob_gap", "Largest gap between the trainer's and the sampler's log-probabilities of a call.", buckets=GAPS
         )
@@ -71,9 +72,9 @@ class Metrics:
     def _histogram(self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
         return Histogram(f"plait_{name}", text, labels, registry=self.registry, buckets=buckets)
 
-    def listen(self, backend: Backend) -> None:
+    def listen(self, backend: Backend, base_model: str) -> None:
         backend.listeners.append(self)
-        backend.busy_listeners.append(self.on_busy)
+        backend.busy_listeners.append(partial(self.on_busy, base_model))
 
     def page(self) -> bytes:
         """In Prometheus' text format."""
@@ -115,10 +116,10 @@ class Metrics:
         self._tokens.labels(tenant, "cached").inc(num_cached)
         self._tokens.labels(tenant, "sampled").inc(sum(len(segment.tokens) for segment in sampled.segments))
 
-    def on_busy(self, worker: str, busy: Busy) -> None:
-        self._meters[worker].add(busy.start_s, busy.end_s, busy.num_tokens)
-        self._busy_s.labels(worker).inc(max(0.0, busy.end_s - busy.start_s))
-        self._worker_tokens.labels(worker).inc(busy.num_tokens)
+    def on_busy(self, base_model: str, worker: str, busy: Busy) -> None:
+        self._meters[base_model, worker].add(busy.start_s, busy.end_s, busy.num_tokens)
+        self._busy_s.labels(base_model, worker).inc(max(0.0, busy.end_s - busy.start_s))
+        self._worker_tokens.labels(base_model, worker).inc(busy.num_tokens)
 
     # ---- ModelListener
 
@@ -129,7 +130,7 @@ class Metrics:
         if "logprob_gap_max" in reply.metrics:
             self._gaps.observe(reply.metrics["logprob_gap_max"])
 
-    def on_trainer_lost(self) -> None:
+    def on_trainer_lost(self, owners: Collection[str], num_left: int) -> None:
         self._trainer_losses.inc()
 
     def on_trainer_back(self) -> None:
@@ -145,9 +146,11 @@ class Metrics:
     def _latest(self) -> Iterator[GaugeMetricFamily]:
         now_s = time.time()
         window_s = min(UTILISATION_WINDOW_S, max(1e-3, now_s - self._started_s))
-        busy = GaugeMetricFamily("plait_worker_utilisation", "Busy share of the last minute.", labels=["worker"])
-        for worker, meter in self._meters.items():
-            busy.add_metric([worker], min(1.0, meter.recent(now_s, window_s)[0] / window_s))
+        busy = GaugeMetricFamily(
+            "plait_worker_utilisation", "Busy share of the last minute.", labels=["base_model", "worker"]
+        )  # fmt: skip
+        for labels, meter in self._meters.items():
+            busy.add_metric(labels, min(1.0, meter.recent(now_s, window_s)[0] / window_s))
         versions = GaugeMetricFamily("plait_model_version", f"Of the {MAX_MODELS} models that changed last.", labels=["model"])
         for model_id, version in self._versions.items():
             versions.add_metric([model_id], version)

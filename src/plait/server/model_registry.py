@@ -9,7 +9,8 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from sqlalchemy.orm import Session
 
@@ -18,7 +19,6 @@ from plait.operations.call_order import CallOrder
 from plait.operations.future_state import FailureCategory
 from plait.operations.provenance import Mode
 from plait.server.call import Call, CallFailure, CallResult, Kind
-from plait.server.call_handler import CallHandler
 from plait.server.certificates import Certifier
 from plait.server.database import calls, models
 from plait.server.database import tables as t
@@ -27,11 +27,23 @@ from plait.server.errors import Gone, NotFound
 from plait.server.folders import DataFolders
 from plait.server.futures import Futures
 from plait.server.journal import CallJournal, add_row, as_call
-from plait.server.model_runner import ModelRunner
+from plait.server.model_runner import Handler, ModelRunner
+from plait.server.trained_kind import training_of
 from plait.server.trainer_calls import TrainerCalls
 from plait.types.lora import LoraConfig
+from plait.types.policy import Training
 
 OnEnded = Callable[[ModelRunner, Call, CallResult | CallFailure], None]
+
+
+class TrainedOn(Protocol):
+    """What a base model has for the models that are trained on it."""
+
+    @property
+    def trainer(self) -> TrainerCalls: ...
+
+    @property
+    def handler(self) -> Handler: ...
 
 
 class ModelRegistry:
@@ -40,15 +52,15 @@ class ModelRegistry:
     def __init__(
         self,
         database: Database,
-        trainer: TrainerCalls,
-        handler: CallHandler,
+        base_of: Callable[[str], TrainedOn],
         futures: Futures,
         folders: DataFolders,
         certifier: Certifier,
-        max_resident: int,
+        max_resident: Mapping[Training, int],
         on_ended: OnEnded,
     ) -> None:
-        self._database, self._trainer, self._handler, self._futures = database, trainer, handler, futures
+        """`base_of` gives the base model that has a name; `max_resident` holds for each."""
+        self._database, self._base_of, self._futures = database, base_of, futures
         self._folders, self._certifier, self._max_resident, self._on_ended = folders, certifier, max_resident, on_ended
         self.journal = CallJournal(database)
         self._runners: dict[str, ModelRunner] = {}
@@ -117,9 +129,12 @@ class ModelRegistry:
         folder = str(self._folders.steps(row.tenant_id, row.model_id))
         if (row.user_metadata or {}).get("policy") == Mode.STRICT:
             self._certifier.set_strict(row.model_id)
+        base = self._base_of(row.base_model)
         runner = self._runners[row.model_id] = ModelRunner(
-            OpenModel(row.model_id, row.tenant_id, lora, folder, row.source_folder, row.with_optimizer),
-            row.base_model, row.session_id, self._trainer, self.journal, self._handler, self._ended, self._make_room, order,
+            OpenModel(
+                row.model_id, row.tenant_id, lora, folder, row.source_folder, row.with_optimizer, training_of(row.lora)
+            ),
+            row.base_model, row.session_id, base.trainer, self.journal, base.handler, self._ended, self._make_room, order,
         )  # fmt: skip
         return runner
 
@@ -171,10 +186,15 @@ class ModelRegistry:
     # ---- residency
 
     async def _make_room(self, runner: ModelRunner) -> None:
-        """Close the models that were idle longest, until one more fits."""
-        resident = [other for other in self._runners.values() if other is not runner and (other.is_open or other.is_opening)]
+        """Close the models of the same base and kind that were idle longest, until one more fits."""
+        training = runner.opening.training
+        others = [
+            other for other in self._runners.values()
+            if other is not runner and other.trainer is runner.trainer and other.opening.training == training
+        ]  # fmt: skip
+        resident = [other for other in others if other.is_open or other.is_opening]
         idle = sorted((other for other in resident if not other.is_busy), key=lambda other: other.last_used_s)
-        for other in idle[: max(0, len(resident) + 1 - self._max_resident)]:
+        for other in idle[: max(0, len(resident) + 1 - self._max_resident[training])]:
             other.close()
 
     def put_away(self, session_ids: Sequence[str], have_ended: bool = False) -> None:
@@ -204,9 +224,9 @@ class ModelRegistry:
         for runner in self._runners.values():
             await runner.stop()
 
-    @property
-    def num_resident(self) -> int:
-        return sum(runner.is_open for runner in self._runners.values())
+    def num_resident(self, trainer: TrainerCalls) -> int:
+        """Models of one base that are open."""
+        return sum(runner.is_open for runner in self._runners.values() if runner.trainer is trainer)
 
     @property
     def num_waiting(self) -> int:

@@ -95,7 +95,7 @@ class ModelRunner:
 
     @property
     def is_open(self) -> bool:
-        return self._opened_at == self.trainer.num_losses
+        return self._opened_at == self.trainer.num_losses(self.model_id)
 
     @property
     def model_id(self) -> str:
@@ -218,7 +218,7 @@ class ModelRunner:
         self.is_opening = True
         try:
             await self.before_opening(self)
-            num_losses = self.trainer.num_losses
+            num_losses = self.trainer.num_losses(self.model_id)
             opened = await self.trainer.open(self.opening)
             await self._check_record(opened)
             await self._replay(opened)

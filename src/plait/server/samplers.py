@@ -9,7 +9,7 @@ from plait.server.checkpoints import CheckpointStore
 from plait.server.database import samplers
 from plait.server.database.database import Database
 from plait.server.database.tables import Sampler
-from plait.server.errors import NotFound, ServiceError
+from plait.server.errors import NotFound, ServiceError, not_served
 from plait.server.names import sampler_id_of
 from plait.server.principal import Principal
 from plait.server.sessions import Sessions
@@ -66,7 +66,7 @@ class Samplers:
 
     def check_base(self, name: str) -> None:
         if name not in self._base_models:
-            raise ServiceError(f"base_model {name!r} is not served.", f"Served: {', '.join(self._base_models)}.")
+            raise not_served(name, self._base_models)
 
     def last_used_s(self, sampler_id: str) -> float:
         """On the monotonic clock: when it was asked for, if by nobody since the start, then."""

@@ -35,9 +35,16 @@ OnChunk = Callable[[int, ChunkResult], None]
 
 class Sampling:
     def __init__(
-        self, backend: Backend, futures: Futures, quotas: Quotas, certifier: Certifier, max_waiting: int, on_sampled: OnSampled
+        self,
+        backend_of: Callable[[str], Backend],
+        futures: Futures,
+        quotas: Quotas,
+        certifier: Certifier,
+        max_waiting: int,
+        on_sampled: OnSampled,
     ) -> None:
-        self._backend, self._futures, self._certifier, self._on_sampled = backend, futures, certifier, on_sampled
+        """`backend_of` the name of a base model: where it runs."""
+        self._backend_of, self._futures, self._certifier, self._on_sampled = backend_of, futures, certifier, on_sampled
         self._admission = Admission(quotas, max_waiting)
         self._tasks: dict[str, asyncio.Task[Any]] = {}
 
@@ -109,20 +116,21 @@ class Sampling:
         return sampled
 
     async def _generate(self, call: SampleCall, generations: list[GenerationRequest]) -> Sampled:
+        rollout = self._backend_of(call.sampler.base_model).rollout
         async with asyncio.TaskGroup() as group:
-            prompt = group.create_task(self._score_if(call.prompt_score()))
-            alternatives = group.create_task(self._score_if(call.alternatives_score()))
-            tasks = [group.create_task(self._backend.rollout.generate(generation)) for generation in generations]
+            prompt = group.create_task(self._score_if(call, call.prompt_score()))
+            alternatives = group.create_task(self._score_if(call, call.alternatives_score()))
+            tasks = [group.create_task(rollout.generate(generation)) for generation in generations]
         segments = [task.result() for task in tasks]
-        tops = [await self._score_if(call.sample_score(index, segment.tokens)) for index, segment in enumerate(segments)]
+        tops = [await self._score_if(call, call.sample_score(index, segment.tokens)) for index, segment in enumerate(segments)]
         return Sampled(segments, generations[0].cached_tokens, prompt.result(), alternatives.result(), tops)
 
-    async def _score_if(self, prompt: ScorePrompt | None) -> PromptScored | None:
-        return None if prompt is None else await self.score(prompt)
+    async def _score_if(self, call: SampleCall, prompt: ScorePrompt | None) -> PromptScored | None:
+        return None if prompt is None else await self.score(call, prompt)
 
-    async def score(self, prompt: ScorePrompt) -> PromptScored:
-        """Raises PlaitError if it cannot be scored."""
-        scored = await self._backend.score(prompt)
+    async def score(self, call: SampleCall, prompt: ScorePrompt) -> PromptScored:
+        """On the base model of `call`. Raises PlaitError if it cannot be scored."""
+        scored = await self._backend_of(call.sampler.base_model).score(prompt)
         if scored.error:
             raise PlaitError(scored.error)
         return scored

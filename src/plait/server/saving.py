@@ -15,6 +15,7 @@ from plait.server.folders import DataFolders
 from plait.server.model_runner import ModelRunner
 from plait.server.names import sampler_id_of
 from plait.server.tinker_path import SEGMENTS, TinkerPath
+from plait.server.trained_kind import SHAPE_KEY
 from plait.server.trainer_calls import TrainerCalls
 from plait.server.wire.models.base import Response
 from plait.server.wire.models.weights import (
@@ -31,9 +32,16 @@ from plait.server.wire.models.weights import (
 
 class Saving:
     def __init__(
-        self, trainer: TrainerCalls, folders: DataFolders, store: CheckpointStore, stored_bytes_limit: "StoredLimit"
+        self,
+        trainer: TrainerCalls,
+        folders: DataFolders,
+        store: CheckpointStore,
+        stored_bytes_limit: "StoredLimit",
+        check_base: Callable[[str, str, str], None],
     ) -> None:
+        """`check_base` raises PlaitError unless a checkpoint's base model, the second name, is that of a model, the third."""
         self._trainer, self._folders, self._store, self._limit = trainer, folders, store, stored_bytes_limit
+        self._check_base = check_base
 
     async def save(self, runner: ModelRunner, call: Call) -> CallResult:
         request = SaveWeightsRequest.model_validate_json(call.payload)
@@ -62,6 +70,7 @@ class Saving:
     async def load(self, runner: ModelRunner, call: Call) -> CallResult:
         request = LoadWeightsRequest.model_validate_json(call.payload)
         source = await self._store.get(request.path, runner.opening.tenant)
+        self._check_base(request.path, source.base_model, runner.base_model)
         done = await self._trainer.call(LoadModel(call.model_id, call.seq_id, source.folder, request.optimizer))
         runner.ref = done.ref
         return loaded(request.path, call.model_id, done.ref.policy.version)
@@ -93,11 +102,12 @@ class Saving:
         await self._limit.check(runner.opening.tenant)
         folder = self._folders.checkpoint(runner.opening.tenant, call.model_id, SEGMENTS[path.kind], f"{path.name}@{call.seq_id}")
         done = await self._trainer.call(SaveModel(call.model_id, call.seq_id, str(folder), with_optimizer))
-        now_s, lora = time.time(), runner.opening.lora
+        now_s, lora, training = time.time(), runner.opening.lora, runner.opening.training
+        shape = {"rank": lora.rank, "alpha": lora.alpha, "target_modules": list(lora.target_modules), "seed": lora.seed}
         row = Checkpoint(
             tinker_path=str(path), tenant_id=runner.opening.tenant, model_id=call.model_id, kind=path.kind, name=path.name,
             folder=str(folder), digest=done.ref.digest, size_bytes=done.size_bytes, base_model=runner.base_model,
-            lora={"rank": lora.rank, "alpha": lora.alpha, "target_modules": list(lora.target_modules), "seed": lora.seed},
+            lora=shape | ({SHAPE_KEY: training} if training == "full" else {}),
             created_s=now_s, version=done.ref.policy.version, has_optimizer=with_optimizer, user_metadata=metadata,
             expires_s=now_s + ttl_s if ttl_s is not None else None,
         )  # fmt: skip

@@ -125,7 +125,7 @@ async def _serve(
         if ready is not None:
             listener.listen(BACKLOG)  # Whoever is told of the address may connect to it.
             url = f"http://{_host_in_url(settings.host)}:{listener.getsockname()[1]}"
-            on_listening(Listening(url, service.served.names, new_key, ready.load_s))
+            on_listening(Listening(url, service.bases.names, new_key, ready.load_s))
             await _run_until_stopped(service, listener)
     finally:
         listener.close()

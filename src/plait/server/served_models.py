@@ -1,4 +1,4 @@
-"""The base model under the names by which clients find it: its own, then its aliases."""
+"""A base model under the names by which clients find it: its own, then its aliases."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from plait.config.server import ServerSettings
 class ServedModels:
     def __init__(self, settings: ServerSettings, folder: Path) -> None:
         self._folder = folder
-        self.names = (settings.model.path, *settings.aliases)
+        self.names = settings.model_names[0]
 
     def alias_warning(self, name: str) -> str | None:
         """None of the model's own name."""

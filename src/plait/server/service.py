@@ -6,21 +6,17 @@ import os
 import time
 from collections.abc import Sequence
 
+from plait.cluster.groups.factory import WorkerFactory
 from plait.cluster.messages import Ready
-from plait.cluster.rollout_deployment import make_scheduler
 from plait.config.server import ServerSettings
-from plait.models.catalogue import find
-from plait.models.hf_config import read_config
-from plait.models.tokenizer import Tokenizer
 from plait.operations.futures import FutureLimits
 from plait.operations.quotas import REMEDY, Quota, QuotaLimits, Quotas
 from plait.server.administration import Administration
 from plait.server.audit import Audit
-from plait.server.backend import Backend
 from plait.server.background import Background
+from plait.server.bases import Base, Bases
 from plait.server.bulk_futures import BulkFutures
 from plait.server.call import Call, CallFailure, CallResult
-from plait.server.call_handler import ModelShape
 from plait.server.certificates import Certifier
 from plait.server.checkpoint_actions import CheckpointActions
 from plait.server.checkpoints import CheckpointStore
@@ -40,20 +36,18 @@ from plait.server.managed.runs import ManagedRuns
 from plait.server.metrics import Metrics
 from plait.server.model_registry import ModelRegistry
 from plait.server.model_runner import ModelRunner
-from plait.server.observed import ObservedHandler, ObservedSampling, ObservedScheduler
+from plait.server.observed import ObservedHandler, ObservedSampling
 from plait.server.openai.endpoint import OpenAIEndpoint
 from plait.server.openai.models import ModelNames
 from plait.server.principal import Authenticator
 from plait.server.results import Results
-from plait.server.sample_call import EngineLimits, SampleCall, Sampled
+from plait.server.sample_call import SampleCall, Sampled
 from plait.server.sampler_clients import SamplerClients
 from plait.server.samplers import Samplers
 from plait.server.saving import Saving, StoredLimit
-from plait.server.served_models import ServedModels
 from plait.server.sessions import Sessions
 from plait.server.storage import Storage
 from plait.server.tracing import make_tracing
-from plait.server.trainer_calls import TrainerCalls
 from plait.server.training_runs import TrainingRuns
 from plait.server.url_signer import UrlSigner
 from plait.server.usage import UsageMeter
@@ -72,13 +66,6 @@ log = logging.getLogger("plait.server")
 class Service:
     def __init__(self, settings: ServerSettings, database: Database) -> None:
         self.settings, self.database = settings, database
-        self.model_path = find(settings.model.path)
-        self.tokenizer = Tokenizer.load(self.model_path)
-        config = read_config(self.model_path)
-        self.family = config.family
-        shape = ModelShape(config.vocab_size, min(settings.model.max_context_tokens, config.max_context_tokens))
-        self.limits = EngineLimits(shape.vocab_size, shape.max_context_tokens, self.tokenizer.stop_token_ids)
-        self.served = ServedModels(settings, self.model_path)
         self.started_s = time.time()
         self.failure: Exception | None = None
         self._failed = asyncio.Event()
@@ -87,9 +74,11 @@ class Service:
 
         self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
         self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
-        self.scheduler = make_scheduler(settings)
-        observed = ObservedScheduler(self.metrics, self.scheduler)
-        self.backend = Backend(settings, str(self.model_path), observed, self.fail)
+        names = [own for own, *_ in settings.model_names]
+        workers = WorkerFactory(settings.workers, settings.model.device)
+        self.bases = Bases(
+            [Base(settings.of_model(name), n, self.metrics, self.fail, workers.of(name)) for n, name in enumerate(names)]
+        )
         self.futures = Futures(
             FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
         )
@@ -99,27 +88,27 @@ class Service:
         self.checkpoints = CheckpointStore(database)
         self.usage = UsageMeter(database)
         self.authenticator = Authenticator(database)
-        self.trainer = TrainerCalls(self.backend)
         stored_limit = StoredLimit(self.checkpoints, lambda t: self.quotas.limits(t).stored_bytes)
-        saving = Saving(self.trainer, self.folders, self.checkpoints, stored_limit)
-        handler = ObservedHandler(self.trainer, saving, self.certifier, shape, self.metrics, self.tracing)
+        for base in self.bases:
+            saving = Saving(base.trainer, self.folders, self.checkpoints, stored_limit, self.bases.check_same)
+            base.handler = ObservedHandler(base.trainer, saving, self.certifier, base.shape, self.metrics, self.tracing)
         self.models = ModelRegistry(
-            database, self.trainer, handler, self.futures, self.folders, self.certifier, settings.lora.max_resident, self._ended
+            database, self.bases.of_stored, self.futures, self.folders, self.certifier, settings.max_resident, self._ended
         )
         self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
-        self.samplers = Samplers(database, self.sessions, self.checkpoints, self.served.names)
+        self.samplers = Samplers(database, self.sessions, self.checkpoints, self.bases.names)
         self.storage = Storage(database, self.checkpoints, self.samplers.last_used_s, self.samplers.forget)
         self.sampling = ObservedSampling(
-            self.backend, self.futures, self.quotas, self.certifier, settings.samples.max_waiting, self._sampled
-        )
+            lambda name: self.bases.of_stored(name).backend, self.futures, self.quotas, self.certifier,
+            settings.samples.max_waiting, self._sampled,
+        )  # fmt: skip
         self.sampling.tracing = self.tracing
         self.results = Results(self.futures, self.samplers, self.models, settings.operations.poll_s)
-        names = ModelNames(self.samplers, self.checkpoints, self.served.names, self.started_s)
-        self.openai = OpenAIEndpoint(self.tokenizer, self.limits, self.sampling, names)
+        model_names = ModelNames(self.samplers, self.checkpoints, self.bases.names, self.started_s)
+        self.openai = OpenAIEndpoint(self.bases.of_stored, self.sampling, model_names)
 
         self.managed = ManagedRuns(
-            settings, self.served.names, database, self.backend, self.tokenizer, self.quotas, self.usage, self.folders, self.gate,
-            self.num_live_adapters,
+            settings, self.bases, database, self.quotas, self.usage, self.folders, self.gate, self.num_live_adapters,
         )  # fmt: skip
         self.audit = Audit(database)
         self.administration = Administration(database, self.authenticator, self.quotas)
@@ -131,9 +120,8 @@ class Service:
         self.bulk_futures = BulkFutures(self.futures, self.started_s)
         self.futures.on_end = self.bulk_futures.ended
 
-        self.metrics.listen(self.backend)
         self.metrics.registry.register(ServiceGauges(self))
-        self.metrics.registry.register(EngineGauges(lambda: self.backend.deployment.engine_samples))
+        self.metrics.registry.register(EngineGauges(self.bases.engine_samples))
 
     # ---- what must hold before a call is taken in
 
@@ -166,15 +154,14 @@ class Service:
         """Load the workers and take up what a former server left unfinished."""
         for tenant in (await self.database.run(lambda session: tenants.list_tenants(session, MAX_TENANTS, 0)))[0]:
             self.apply_tenant(tenant.tenant_id, tenant.weight, tenant.quotas)
-        ready = await self.backend.start()
-        self.trainer.send_weights()
+        ready = await self.bases.start()
         await self.sessions.resume()
         await self.certifier.resume()
         await self.checkpoints.remove_orphans(self.folders)
         await self.models.resume()
         await self.managed.start(ready)
         self._sweeper = asyncio.create_task(self._sweep())
-        return ready
+        return ready[self.bases.default.name]
 
     async def stop(self) -> None:
         """Finish or hand back: calls go on after a restart, samples are lost and sent again by their clients."""
@@ -186,7 +173,7 @@ class Service:
         await self.sessions.sweep()
         await self.background.close()
         await self.usage.flush()
-        await self.backend.close()
+        await self.bases.close()
         await self.database.close()
 
     async def wait_until_failed(self) -> Exception:
@@ -200,15 +187,16 @@ class Service:
         return self.models.num_waiting + self.sampling.num_samples
 
     def apply_tenant(self, tenant_id: str, weight: float, quotas: dict[str, int] | None) -> None:
-        self.scheduler.set_weight(tenant_id, weight)
-        self.trainer.set_weight(tenant_id, weight)
+        for base in self.bases:
+            base.set_weight(tenant_id, weight)
         limits = self.quotas.default if quotas is None else QuotaLimits(**quotas)
         self.quotas.set_limits(tenant_id, limits, time.monotonic())
 
     def fail(self, error: Exception) -> None:
         log.critical("the service ends: %s", error)
         self.failure = error
-        self.trainer.fail_all(error)
+        for base in self.bases:
+            base.trainer.fail_all(error)
         self._failed.set()
 
     def _put_away(self, session_ids: Sequence[str], have_ended: bool) -> None:

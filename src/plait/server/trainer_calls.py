@@ -1,6 +1,8 @@
-"""Calls to the training worker as coroutines: one answer each, or TrainerLost."""
+"""Calls to the trainers of a base model as coroutines: one answer each, or TrainerLost."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Collection
 
 from plait.cluster.messages import SetTenantWeight
 from plait.cluster.model_messages import (
@@ -11,7 +13,6 @@ from plait.cluster.model_messages import (
     DiscardGradients,
     ForwardBackward,
     LoadModel,
-    ModelMessage,
     ModelOpened,
     OpenModel,
     OptimStep,
@@ -31,8 +32,7 @@ class TrainerCalls:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._waiting: dict[tuple[str, int], asyncio.Future[ModelOpened | CallDone]] = {}
-        self.num_losses = 0
-        """What was opened before the latest of them is open no more."""
+        self._num_losses: Counter[str] = Counter()
         self._weights: dict[str, float] = {}
         self._is_back = asyncio.Event()
         self._is_back.set()
@@ -49,15 +49,19 @@ class TrainerCalls:
         assert isinstance(reply, CallDone)
         return reply
 
+    def num_losses(self, model_id: str) -> int:
+        """How often the model was lost: if it was opened before the latest loss, it is open no more."""
+        return self._num_losses[model_id]
+
     def set_weight(self, tenant_id: str, weight: float) -> None:
-        """A tenant's share of the trainer; held also by workers that come later."""
+        """A tenant's share of each trainer; held also by workers that come later."""
         self._weights[tenant_id] = weight
-        self._backend.workers.train(SetTenantWeight(tenant_id, weight))
+        self._backend.send(SetTenantWeight(tenant_id, weight))
 
     def send_weights(self) -> None:
         """To a worker that is new."""
         for tenant_id, weight in self._weights.items():
-            self._backend.workers.train(SetTenantWeight(tenant_id, weight))
+            self._backend.send(SetTenantWeight(tenant_id, weight))
 
     def tell(self, message: DiscardGradients | CloseModel) -> None:
         self._backend.send(message)
@@ -70,16 +74,11 @@ class TrainerCalls:
         if not self._is_back.is_set():
             raise TrainerLost
         future = self._waiting[key] = asyncio.get_running_loop().create_future()
-        self._send(message)
+        self._backend.send(message)
         try:
             return await future
         finally:
             self._waiting.pop(key, None)
-            self._backend.note_training(is_idle=not self._waiting)
-
-    def _send(self, message: ModelMessage) -> None:
-        self._backend.note_training(is_idle=False)
-        self._backend.send(message)
 
     # ---- ModelListener
 
@@ -93,11 +92,12 @@ class TrainerCalls:
         else:
             future.set_result(reply)
 
-    def on_trainer_lost(self) -> None:
-        self.num_losses += 1
-        self._is_back.clear()
-        for future in self._waiting.values():
-            if not future.done():
+    def on_trainer_lost(self, owners: Collection[str], num_left: int) -> None:
+        self._num_losses.update(owners)
+        if not num_left:
+            self._is_back.clear()
+        for (model_id, _), future in self._waiting.items():
+            if (model_id in owners or not num_left) and not future.done():
                 future.set_exception(TrainerLost())
 
     def on_trainer_back(self) -> None:

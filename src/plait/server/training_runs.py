@@ -16,6 +16,7 @@ from plait.server.database import tables as t
 from plait.server.database.database import Database
 from plait.server.errors import NotFound
 from plait.server.tinker_path import SEGMENTS
+from plait.server.trained_kind import is_lora, rank_of
 from plait.server.wire.models.checkpoints import Checkpoint, WeightsInfoResponse
 from plait.server.wire.models.runs import TrainingRun
 
@@ -67,7 +68,8 @@ def as_weights_info(row: t.Checkpoint) -> WeightsInfoResponse:
     targets = set(row.lora["target_modules"])
     return WeightsInfoResponse(
         base_model=row.base_model,
-        lora_rank=row.lora["rank"],
+        is_lora=is_lora(row.lora),
+        lora_rank=rank_of(row.lora),
         train_unembed=UNEMBEDDING in targets,
         train_mlp=bool(targets.intersection(MLP)),
         train_attn=bool(targets.intersection(ATTENTION)),
@@ -119,7 +121,8 @@ def _run(row: t.Model, asked_s: float, training: t.Checkpoint | None, sampler: t
         base_model=row.base_model,
         model_owner=row.tenant_id,
         corrupted=row.corrupted,
-        lora_rank=row.lora["rank"],
+        is_lora=is_lora(row.lora),
+        lora_rank=rank_of(row.lora),
         last_request_time=as_time(max(asked_s, row.last_request_s)),
         last_checkpoint=None if training is None else as_checkpoint(training),
         last_sampler_checkpoint=None if sampler is None else as_checkpoint(sampler),

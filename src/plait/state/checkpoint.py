@@ -11,13 +11,13 @@ from typing import Any
 
 from plait.state.durable import replace_folder, write_synced
 from plait.state.records import (
-    ADAPTER_CONFIG_FILE,
     ADAPTER_FILE,
     OPTIMIZER_FILE,
     RECORD_FILE,
     decode_record,
-    read_adapter_config,
+    read_weights_config,
     step_folder,
+    weight_files,
 )
 from plait.state.step_record import StepRecord
 from plait.state.tensor_file import Framework, read_tensors
@@ -32,7 +32,7 @@ def save_checkpoint(steps_folder: Path, step: int, folder: Path, with_optimizer:
     Raises `StateError` when the disk does not take them; then nothing has changed.
     """
     source = step_folder(steps_folder, step)
-    names = [ADAPTER_FILE, ADAPTER_CONFIG_FILE, RECORD_FILE, *([OPTIMIZER_FILE] if with_optimizer else [])]
+    names = [*weight_files(source), RECORD_FILE, *([OPTIMIZER_FILE] if with_optimizer else [])]
     replace_folder(folder, lambda target: _link_files(source, target, names))
     return sum((folder / name).stat().st_size for name in names)
 
@@ -50,7 +50,7 @@ def read_checkpoint_adapter(
     folder: Path, record: StepRecord, framework: Framework = "torch"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The adapter's tensors and its PEFT configuration, verified."""
-    return read_tensors(folder / ADAPTER_FILE, record.adapter_digest, framework), read_adapter_config(folder, record)
+    return read_tensors(folder / ADAPTER_FILE, record.adapter_digest, framework), read_weights_config(folder, record)
 
 
 def read_checkpoint_optimizer(folder: Path, record: StepRecord, framework: Framework = "torch") -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""One atomic record per optimizer step: adapter, optimizer moments, version, data cursor.
+"""One atomic record per optimizer step: weights, optimizer moments, version, data cursor.
 
+- The weights are an adapter in PEFT format or, of a task that trains all of them, a model in float32 under its checkpoint's names.
 - A record is a folder `steps/000012` that is renamed into place whole; what a crash leaves is the previous record.
 - Reading verifies: a flipped byte or a torn file is an error that names the file.
 - A valid record is never written again; a damaged one is set aside under `DAMAGED_PREFIX`.
@@ -26,15 +27,25 @@ from plait.state.tensor_file import (
     read_bytes,
     read_tensors,
     read_verified,
+    verify_file,
+    write_tensors,
 )
 from plait.types.errors import StateError
+from plait.types.policy import Training
 
 ADAPTER_FILE = "adapter_model.safetensors"
 ADAPTER_CONFIG_FILE = "adapter_config.json"
+MODEL_FILE = "model.safetensors"
+MODEL_CONFIG_FILE = "config.json"
 OPTIMIZER_FILE = "optimizer.safetensors"
 RECORD_FILE = "record.json"
 STEP_DIGITS = 6
 DAMAGED_PREFIX = ".damaged-"
+WEIGHT_FILES: dict[Training, tuple[str, str]] = {
+    "lora": (ADAPTER_FILE, ADAPTER_CONFIG_FILE),
+    "full": (MODEL_FILE, MODEL_CONFIG_FILE),
+}
+"""Of the weights and of their configuration."""
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -55,6 +66,16 @@ def step_folder(directory: Path, step: int) -> Path:
     return directory / f"{step:0{STEP_DIGITS}d}"
 
 
+def holds_model(folder: Path) -> bool:
+    """Whether a policy's folder has all weights, not an adapter."""
+    return (folder / MODEL_FILE).is_file()
+
+
+def weight_files(folder: Path) -> tuple[str, str]:
+    """Names of a policy's files in its folder: the weights and their configuration."""
+    return WEIGHT_FILES["full" if holds_model(folder) else "lora"]
+
+
 def list_steps(directory: Path) -> list[int]:
     """Steps that have a record, ascending."""
     if not directory.is_dir():
@@ -65,27 +86,40 @@ def list_steps(directory: Path) -> list[int]:
 def write_record(
     directory: Path,
     step: int,
-    adapter_tensors: Mapping[str, Any],
-    adapter_config: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    config: Mapping[str, Any],
     optimizer_tensors: Mapping[str, Any],
     record: StepRecord,
 ) -> StepRecord:
     """Make step `step` durable and return its record with the digests filled in, the event's too.
 
-    Raises `StateError` when a valid record of the step exists, or when the disk does not take it; then nothing has changed.
+    `weights` and `config` are of the kind that `record.training` names; a whole model's tensors are contiguous, on the CPU, and
+    of torch. Raises `StateError` when a valid record of the step exists, or when the disk does not take it; then nothing has
+    changed.
     """
     if record.step != step:
         raise StateError(f"record of step {record.step} given for step {step}.", "Pass the step's own record.")
-    files = {
-        ADAPTER_FILE: encode_tensors(adapter_tensors),
-        ADAPTER_CONFIG_FILE: json.dumps(adapter_config, indent=2, sort_keys=True).encode(),
-        OPTIMIZER_FILE: encode_tensors(optimizer_tensors),
-    }
-    sealed = _with_digests(record, files)
-    files[RECORD_FILE] = _encode_record(sealed)
+    write = write_tensors if record.training == "full" else _write_encoded
+    sealed: list[StepRecord] = []
+
+    def fill(folder: Path) -> None:
+        name, config_name = WEIGHT_FILES[record.training]
+        config_bytes = json.dumps(config, indent=2, sort_keys=True).encode()
+        digest = write(folder / name, weights)
+        write_synced(folder / config_name, config_bytes)
+        optimizer_digest = write(folder / OPTIMIZER_FILE, optimizer_tensors)
+        sealed.append(_with_digests(record, digest, digest_bytes(config_bytes), optimizer_digest))
+        write_synced(folder / RECORD_FILE, _encode_record(sealed[0]))
+
     _make_way(directory, step)
-    publish_folder(step_folder(directory, step), lambda folder: _write_files(folder, files))
-    return sealed
+    publish_folder(step_folder(directory, step), fill)
+    return sealed[0]
+
+
+def _write_encoded(path: Path, tensors: Mapping[str, Any]) -> str:
+    content = encode_tensors(tensors)
+    write_synced(path, content)
+    return digest_encoded(content)
 
 
 def read_record(directory: Path, step: int) -> StepRecord:
@@ -94,9 +128,10 @@ def read_record(directory: Path, step: int) -> StepRecord:
     record = decode_record(folder / RECORD_FILE)
     if record.step != step:
         raise damaged(folder / RECORD_FILE, f"it is the record of step {record.step}")
-    read_verified(folder / ADAPTER_FILE, record.adapter_digest)
-    read_verified(folder / OPTIMIZER_FILE, record.optimizer_digest)
-    read_adapter_config(folder, record)
+    verify = verify_file if record.training == "full" else read_verified
+    verify(folder / WEIGHT_FILES[record.training][0], record.adapter_digest)
+    verify(folder / OPTIMIZER_FILE, record.optimizer_digest)
+    read_weights_config(folder, record)
     return record
 
 
@@ -114,28 +149,18 @@ def latest_record(directory: Path) -> LatestRecord:
 def read_adapter(directory: Path, record: StepRecord, framework: Framework = "torch") -> tuple[dict[str, Any], dict[str, Any]]:
     """The adapter's tensors and its PEFT configuration."""
     folder = step_folder(directory, record.step)
-    return read_tensors(folder / ADAPTER_FILE, record.adapter_digest, framework), read_adapter_config(folder, record)
+    return read_tensors(folder / ADAPTER_FILE, record.adapter_digest, framework), read_weights_config(folder, record)
 
 
 def read_optimizer(directory: Path, record: StepRecord, framework: Framework = "torch") -> dict[str, Any]:
     return read_tensors(step_folder(directory, record.step) / OPTIMIZER_FILE, record.optimizer_digest, framework)
 
 
-def _with_digests(record: StepRecord, files: Mapping[str, bytes]) -> StepRecord:
-    adapter_digest = digest_encoded(files[ADAPTER_FILE])
-    event = record.event and msgspec.structs.replace(record.event, adapter_digest=adapter_digest)
+def _with_digests(record: StepRecord, weights: str, config: str, optimizer: str) -> StepRecord:
+    event = record.event and msgspec.structs.replace(record.event, adapter_digest=weights)
     return msgspec.structs.replace(
-        record,
-        event=event,
-        adapter_digest=adapter_digest,
-        adapter_config_digest=digest_bytes(files[ADAPTER_CONFIG_FILE]),
-        optimizer_digest=digest_encoded(files[OPTIMIZER_FILE]),
+        record, event=event, adapter_digest=weights, adapter_config_digest=config, optimizer_digest=optimizer
     )
-
-
-def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    for name, content in files.items():
-        write_synced(folder / name, content)
 
 
 def _make_way(directory: Path, step: int) -> None:
@@ -175,9 +200,10 @@ def decode_record(path: Path) -> StepRecord:
         raise damaged(path, str(error)) from error
 
 
-def read_adapter_config(folder: Path, record: StepRecord) -> dict[str, Any]:
-    """The PEFT configuration in a record's folder, verified."""
-    content = read_bytes(folder / ADAPTER_CONFIG_FILE)
+def read_weights_config(folder: Path, record: StepRecord) -> dict[str, Any]:
+    """The configuration beside the weights in a record's folder, verified."""
+    path = folder / WEIGHT_FILES[record.training][1]
+    content = read_bytes(path)
     if digest_bytes(content) != record.adapter_config_digest:
-        raise damaged(folder / ADAPTER_CONFIG_FILE, "its bytes do not have the digest of its record")
+        raise damaged(path, "its bytes do not have the digest of its record")
     return json.loads(content)

@@ -3,6 +3,7 @@
 import msgspec
 
 from plait.observe.events import StepCommitted
+from plait.types.policy import Training
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +24,9 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     plait_version: str
     event: StepCommitted | None = None
     """What the event log is told of this step; None only of step 0, the pristine adapter."""
+    training: Training = "lora"
+    """What was trained, and so what lies beside the record: an adapter, or the whole model."""
     adapter_digest: str = ""
+    """Of the trained weights, whichever they are."""
     adapter_config_digest: str = ""
     optimizer_digest: str = ""

@@ -8,8 +8,9 @@ from pathlib import Path
 from plait.types.errors import StateError
 
 WRITER_FILE = ".writer"
-ORPHAN_GRACE_S = 30.0
-"""A worker ends within seconds of its controller; one slice of training may come first."""
+ORPHAN_GRACE_S = 120.0
+"""A worker ends within seconds of its controller; one slice of training may come first. What a machine that went away had locked on
+an NFS server is free after the server's lease, 90 s as a rule."""
 CHECK_INTERVAL_S = 0.02
 
 

@@ -63,7 +63,7 @@ class Collector:
     async def _group(
         self, task: TaskSettings, step: int, ref: AdapterRef, group: int, index: int, clock: PhaseClock
     ) -> list[Trajectory] | None:
-        stops = self.runner.tokenizer.stop_token_ids
+        stops = self.runner.tokenizers[task.name].stop_token_ids
         try:
             example = await self._example(task, index, clock)
         except EnvironmentFailure as failure:
@@ -127,7 +127,7 @@ class Collector:
 
         async def one(index: int) -> list[tuple[int, ...]]:
             example = await environment.example(index, "train")
-            segments = await render_demonstration(environment, self.runner.tokenizer, example, policy)
+            segments = await render_demonstration(environment, self.runner.tokenizers[task.name], example, policy)
             return [segment.tokens for segment in segments]
 
         spans = await asyncio.gather(*(one(start + i) for i in range(task.warm_start.examples_per_step)))
@@ -154,7 +154,7 @@ class Collector:
         environment, version = self.runner.environments.environment(task.name), ref.policy.version
         examples = await environment.evaluation_examples(task.evaluation.questions)
         clock = PhaseClock(time.time())
-        stops, queue = self.runner.tokenizer.stop_token_ids, f"{self.identity.key(task.name)}#evaluation"
+        stops, queue = self.runner.tokenizers[task.name].stop_token_ids, f"{self.identity.key(task.name)}#evaluation"
 
         async def one(index: int, example: Example) -> Trajectory | None:
             params = evaluation_params(task, self.settings.seed, index, stops)
@@ -174,7 +174,7 @@ class Collector:
         return math.fsum(map(_correctness, scored)) / len(scored), len(scored), len(trajectories) - len(scored)
 
     async def _write_samples(self, path: Path, task: str, step: int, trajectories: tuple[Trajectory, ...]) -> None:
-        records = [sample_record(self.runner.tokenizer, task, step, t) for t in trajectories]
+        records = [sample_record(self.runner.tokenizers[task], task, step, t) for t in trajectories]
         await asyncio.to_thread(write_samples, path, records)
 
 

@@ -25,8 +25,8 @@ class ComputeListener(Protocol):
 
     def on_worker_lost(self, worker: str, failure: WorkerFailure) -> None: ...
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        """A lost worker was replaced; the trainer's tasks have to be opened again."""
+    def on_reopen(self, tasks: Sequence[str]) -> None:
+        """What a trainer had of these tasks was lost: those that go on have to be opened again."""
         ...
 
     def on_failed(self, error: Exception) -> None:
@@ -41,8 +41,7 @@ class Generator(Protocol):
 
 
 class Compute(Protocol):
-    @property
-    def rollout(self) -> Generator: ...
+    def rollout_of(self, task: str) -> Generator: ...
 
     @property
     def worker_names(self) -> tuple[str, ...]:
@@ -54,7 +53,3 @@ class Compute(Protocol):
     async def close(self) -> None: ...
 
     def train(self, message: ToTrainer) -> None: ...
-
-    def note_training(self, is_idle: bool) -> None:
-        """An idle trainer's threads may roll out."""
-        ...

@@ -7,12 +7,10 @@
 """
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from plait import __version__
-from plait.cluster.messages import TRAIN, Busy, JobFailed, Ready, TaskOpened, UpdateDone
+from plait.cluster.messages import Busy, JobFailed, TaskOpened, UpdateDone
 from plait.config.run import RunSettings
 from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
@@ -32,21 +30,23 @@ from plait.tasks.manager import TaskManager
 from plait.tasks.past_run import PastRun
 from plait.tasks.plan import plan_of
 from plait.tasks.ready_batch import ReadyBatch
+from plait.tasks.run_models import num_trainers, run_started
 from plait.tasks.trainer_link import TrainerLink
+from plait.tasks.update_queue import MAX_UPDATES_IN_FLIGHT
 from plait.types.errors import PlaitError, WorkerFailure
 
 Listener = Callable[[e.AnyEvent], None]
 
 
 class RunDriver:
-    """`manager` is the policy: a benchmark or a later scheduler may bring its own."""
+    """`manager` is the policy: a benchmark or a later scheduler may bring its own. `tokenizer` by task, or of all."""
 
     def __init__(
         self,
         settings: RunSettings,
         directory: RunDirectory,
         compute: Compute,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | Mapping[str, Tokenizer],
         environments: EnvironmentPool,
         log: EventLog,
         past: PastRun | None = None,
@@ -56,13 +56,14 @@ class RunDriver:
         self.settings, self.directory, self.log = settings, directory, log
         self.compute, self.identity = compute, identity
         self.past = past or PastRun()
-        self.manager = manager or TaskManager()
+        self.manager = manager or TaskManager(MAX_UPDATES_IN_FLIGHT * num_trainers(settings))
         self.tasks = {task.name: task for task in settings.tasks}
         self.listeners: list[Listener] = []
         self.trainer = TrainerLink(
             settings, directory, compute, identity, self.emit, self._on_opened, self._on_committed, self.past.steps
         )
-        runner = EpisodeRunner(settings, tokenizer, environments, compute.rollout)
+        tokenizers = tokenizer if isinstance(tokenizer, Mapping) else dict.fromkeys(self.tasks, tokenizer)
+        runner = EpisodeRunner(settings, tokenizers, environments, compute.rollout_of)
         self.collector = Collector(settings, directory, runner, self.emit, identity)
         self.jobs = TaskJobs(self._job_failed)
         self._batches: dict[tuple[str, int], ReadyBatch] = {}
@@ -91,7 +92,7 @@ class RunDriver:
     async def _start(self, resumed: bool) -> None:
         ready = await self.compute.start(self)
         self._batch_invariant = ready.batch_invariant
-        self.emit(self._started(ready, resumed))
+        self.emit(run_started(self.settings, self.directory.name, ready, self.compute.worker_names, resumed))
         if not ready.batch_invariant and self.settings.engine.batch_invariant == "auto":
             self.emit(e.Note(time_s=time.time(), level="warning", message=f"not batch invariant: {ready.invariance_detail}"))
         opening = {task.name: self.manager.add(plan_of(task, self.identity)) for task in self.settings.tasks}
@@ -108,14 +109,6 @@ class RunDriver:
         if past is not None and past.state == TaskState.PAUSED:
             return [*self.manager.pause(task), *opening]
         return opening
-
-    def _started(self, ready: Ready, resumed: bool) -> e.RunStarted:
-        return e.RunStarted(
-            time_s=time.time(), run=self.directory.name, model=self.settings.model.path, dtype=self.settings.model.dtype,
-            device=ready.device, tasks=tuple(self.tasks), workers=self.compute.worker_names, batch_invariant=ready.batch_invariant,
-            plait_version=__version__, process_id=os.getpid(), resumed=resumed,
-            total_steps={task.name: plan_of(task).total_steps for task in self.settings.tasks},
-        )  # fmt: skip
 
     async def _close(self, status: str) -> None:
         await self.jobs.close()
@@ -251,8 +244,7 @@ class RunDriver:
     def on_worker_lost(self, worker: str, failure: WorkerFailure) -> None:
         self.emit(e.WorkerLost(time_s=time.time(), worker=worker, cause=str(failure)))
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        if TRAIN in roles:
-            for task in self.tasks:
-                if self.manager.state(task) not in ENDED:
-                    self.trainer.open(task)
+    def on_reopen(self, tasks: Sequence[str]) -> None:
+        for task in tasks:
+            if self.manager.state(task) not in ENDED:
+                self.trainer.open(task)

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from plait.config.run import RunSettings
@@ -26,8 +26,18 @@ _numbers = itertools.count()
 class EpisodeRunner:
     """`run` gives one trajectory. `clock` is told when the episode generates and when it waits."""
 
-    def __init__(self, settings: RunSettings, tokenizer: Tokenizer, environments: EnvironmentPool, rollout: Generator) -> None:
-        self.settings, self.tokenizer, self.environments, self.rollout = settings, tokenizer, environments, rollout
+    def __init__(
+        self,
+        settings: RunSettings,
+        tokenizers: Mapping[str, Tokenizer],
+        environments: EnvironmentPool,
+        rollout_of: Callable[[str], Generator],
+    ) -> None:
+        """`tokenizers` by task; `rollout_of` a task is what generates for it."""
+        self.settings, self.tokenizers, self.environments, self.rollout_of = settings, tokenizers, environments, rollout_of
+        self._context_tokens = {
+            task.name: settings.of_model(settings.model_of(task)).model.max_context_tokens for task in settings.tasks
+        }
 
     async def run(
         self,
@@ -44,6 +54,7 @@ class EpisodeRunner:
     ) -> Trajectory:
         """`siblings` names the episodes of the same question under the same policy; empty: it is alone."""
         kept: list[str] = []
+        rollout = self.rollout_of(task.name)
 
         async def generate(context_tokens: tuple[int, ...], turn: int, keep_cache: bool) -> Segment:
             request_id = f"{queue}/{next(_numbers)}/{turn}"
@@ -51,7 +62,7 @@ class EpisodeRunner:
             request.group = f"{siblings}/{turn}" if siblings else ""
             clock.generating(1, time.time())
             try:
-                return await self.rollout.generate(request)
+                return await rollout.generate(request)
             finally:
                 kept.append(request.kept_handle)
                 clock.generating(-1, time.time())
@@ -59,12 +70,12 @@ class EpisodeRunner:
         clock.in_environment(1, time.time())
         try:
             return await run_episode(
-                self.environments.environment(task.name), self.tokenizer, generate, task.environment, example, group, sample,
-                max_new_tokens=params.max_new_tokens, max_context_tokens=self.settings.model.max_context_tokens,
+                self.environments.environment(task.name), self.tokenizers[task.name], generate, task.environment, example,
+                group, sample, max_new_tokens=params.max_new_tokens, max_context_tokens=self._context_tokens[task.name],
                 on_failure=on_failure,
             )  # fmt: skip
         finally:
-            self.rollout.release(kept)
+            rollout.release(kept)
             clock.in_environment(-1, time.time())
 
 

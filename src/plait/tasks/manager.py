@@ -15,7 +15,7 @@ from plait.tasks.commands import Command, OpenTask, StopTask, Train
 from plait.tasks.lifecycle import ENDED, TaskState, check_transition
 from plait.tasks.plan import TaskPlan
 from plait.tasks.progress import TaskProgress
-from plait.tasks.update_queue import UpdateQueue
+from plait.tasks.update_queue import MAX_UPDATES_IN_FLIGHT, UpdateQueue
 from plait.types.errors import PlaitError
 from plait.types.policy import PolicyVersion
 
@@ -28,9 +28,9 @@ class _Task:
 
 
 class TaskManager:
-    def __init__(self) -> None:
+    def __init__(self, max_updates_in_flight: int = MAX_UPDATES_IN_FLIGHT) -> None:
         self._tasks: dict[str, _Task] = {}
-        self._updates = UpdateQueue()
+        self._updates = UpdateQueue(max_updates_in_flight)
 
     # ---- what is
 

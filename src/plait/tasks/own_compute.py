@@ -1,10 +1,11 @@
-"""Worker processes for one run alone."""
+"""Worker processes for one run alone, or for its part on one base model."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
 from plait.cluster.rollout_deployment import RolloutDeployment
+from plait.cluster.workers import MakeWorkers
 from plait.config.run import RunSettings
 from plait.observe.events import EngineSample
 from plait.rollout.scheduler import Scheduler
@@ -20,15 +21,25 @@ class OwnCompute:
     """
 
     def __init__(
-        self, settings: RunSettings, model_path: str, scheduler: Scheduler | None = None, kv_folder: Path | None = None
+        self,
+        settings: RunSettings,
+        model_path: str,
+        scheduler: Scheduler | None = None,
+        kv_folder: Path | None = None,
+        make_workers: MakeWorkers | None = None,
     ) -> None:
         self._listener: ComputeListener | None = None
-        self.deployment = RolloutDeployment(settings, model_path, len(settings.tasks), self, scheduler, kv_folder)
+        self.deployment = RolloutDeployment(
+            settings, model_path, len(settings.tasks), self, scheduler, kv_folder, make_workers
+        )  # fmt: skip
         self.workers = self.deployment.workers
 
     @property
     def rollout(self) -> RolloutService:
         return self.deployment.rollout
+
+    def rollout_of(self, task: str) -> RolloutService:
+        return self.rollout
 
     @property
     def worker_names(self) -> tuple[str, ...]:
@@ -42,10 +53,7 @@ class OwnCompute:
         await self.deployment.close()
 
     def train(self, message: ToTrainer) -> None:
-        self.workers.train(message)
-
-    def note_training(self, is_idle: bool) -> None:
-        self.workers.lend_threads(trainer_is_idle=is_idle)
+        self.deployment.train(message)
 
     # ---- DeploymentListener
 
@@ -64,8 +72,14 @@ class OwnCompute:
     def on_worker_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None:
         self._told.on_worker_lost(worker, failure)
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        self._told.on_worker_ready(roles)
+    def on_adapters_lost(self, owners: Sequence[str], num_trainers: int) -> None:
+        """That they may be opened again is what matters."""
+
+    def on_reopen(self, owners: Sequence[str]) -> None:
+        self._told.on_reopen(owners)
+
+    def on_trainer_ready(self) -> None:
+        pass
 
     def on_failed(self, error: Exception) -> None:
         self._told.on_failed(error)

@@ -1,8 +1,8 @@
 """Updates on their way to the trainer and back, also when the training worker is lost in between.
 
 - An update is sent once the manager says so, and stays here until its step is known to be durable.
-- A replaced worker opens every task from its latest record: an update whose step is there was durable before the loss, any other
-  is sent again.
+- What a trainer had is opened again from the latest record, at another or at its replacement: an update whose step is there was
+  durable before the loss, any other is sent again.
 """
 
 import time
@@ -13,7 +13,7 @@ from plait.cluster.messages import CloseTask, OpenTask, TaskOpened, UpdateDone
 from plait.config.run import RunSettings
 from plait.config.task import TaskSettings
 from plait.observe.events import AnyEvent, Note, PhaseSpan, StepCommitted
-from plait.state.records import read_record, step_folder
+from plait.state.records import RECORD_FILE, decode_record, step_folder
 from plait.state.rundir import RunDirectory
 from plait.tasks.compute import Compute
 from plait.tasks.identity import RunIdentity
@@ -57,14 +57,10 @@ class TrainerLink:
         """Where a version lies; one of an earlier run is looked up in its record."""
         refs, folder = self._tasks[task].refs, self._directory.steps_folder(task)
         if version not in refs:
-            refs[version] = AdapterRef(
-                self._identity.policy(task, version), str(step_folder(folder, version)), read_record(folder, version).adapter_digest
-            )
+            path = step_folder(folder, version)
+            digest = decode_record(path / RECORD_FILE).adapter_digest  # Whoever loads the weights verifies them.
+            refs[version] = AdapterRef(self._identity.policy(task, version), str(path), digest)
         return refs[version]
-
-    @property
-    def is_idle(self) -> bool:
-        return all(task.updating is None for task in self._tasks.values())
 
     def open(self, task: str) -> None:
         self._tasks[task].is_opening = True
@@ -74,7 +70,6 @@ class TrainerLink:
     def close(self, task: str) -> None:
         self._tasks[task].updating, self._tasks[task].is_opening = None, False
         self._compute.train(CloseTask(task))
-        self._compute.note_training(self.is_idle)
 
     def close_all(self) -> None:
         """The run is over: nothing of it stays with the trainer."""
@@ -85,7 +80,6 @@ class TrainerLink:
         """Train a step. `protected_steps`: records that must not be thinned."""
         batch.protected_steps = protected_steps
         self._tasks[batch.task].updating = batch
-        self._compute.note_training(is_idle=False)
         if not self._tasks[batch.task].is_opening:
             self._compute.train(batch.update())
 
@@ -118,7 +112,6 @@ class TrainerLink:
             return  # the task has ended meanwhile; its record stands
         task.refs[step] = self._own(message.task, message.ref)
         self._tell(message.event, batch)
-        self._compute.note_training(self.is_idle)
         self._on_committed(message.event)
 
     def _tell(self, event: StepCommitted, batch: ReadyBatch) -> None:

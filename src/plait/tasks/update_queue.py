@@ -1,14 +1,14 @@
 """The global queue of finished batches: who may train next. Pure.
 
 - Batches are taken in the order in which they became ready, over all tasks; one that may not train yet is passed by.
-- A task has at most one update with the trainer; all tasks together have at most `MAX_UPDATES_IN_FLIGHT`.
+- A task has at most one update with a trainer; all tasks together have at most `max_in_flight`.
 """
 
 from collections import deque
 from collections.abc import Callable
 
 MAX_UPDATES_IN_FLIGHT = 8
-"""Only at the trainer does a short call pass long ones, so it must not be held back here by a few of them.
+"""Of each trainer. Only at the trainer does a short call pass long ones, so it must not be held back here by a few of them.
 
 The bound is for the trainer's memory: it holds the data of so many batches.
 """

@@ -2,7 +2,8 @@
 
 Rows go through the unembedding in chunks. The operations are the sampler's, so a token has the log-probability it was drawn with.
 A log-probability's derivative in its own row is known as soon as the logits are, whatever loss comes after: so it is taken at once,
-and the logits are neither kept nor computed again. Only the weights of an adapter on the unembedding need the logits backwards.
+and the logits are neither kept nor computed again. Only weights of the unembedding that are trained, its own or an adapter's, need
+the logits backwards.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,8 @@ def chunked_logprobs(
     """Log-probability [N] in nats of each row's target at its own temperature (above zero)."""
     if len(hidden_NE) == 0:
         return hidden_NE.new_zeros(0, dtype=torch.float32)
-    if hidden_NE.requires_grad and (lora is None or (UNEMBED, 0) not in lora.adapter.sites):
+    is_frozen = not decoder.trains_weights and (lora is None or (UNEMBED, 0) not in lora.adapter.sites)
+    if hidden_NE.requires_grad and is_frozen:
         logprobs_N: Tensor = _Logprobs.apply(hidden_NE, decoder, targets_N, temperatures_N)
         return logprobs_N
 

@@ -26,8 +26,7 @@ class AdapterOptimizer:
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self._parameters = {name: parameters[name] for name in sorted(parameters)}
-        self._state: dict[str, Tensor] = {}
-        self.load_state_tensors(self._fresh_state())
+        self._state = fresh_state(self._parameters)
 
     def step(self, gradients: Mapping[str, Tensor], settings: OptimizerSettings, learning_rate: float | None = None) -> float:
         """Take one step and return the global norm of the gradients before clipping.
@@ -62,13 +61,26 @@ class AdapterOptimizer:
         """Steps taken since the start, over restarts too."""
         return int(self._state[STEP].item())
 
-    def state_tensors(self) -> dict[str, Tensor]:
-        """Copies of the whole state, on the CPU."""
-        return {name: tensor.to("cpu", copy=True) for name, tensor in self._state.items()}
+    def state_tensors(self, copy: bool = True) -> dict[str, Tensor]:
+        """The whole state, on the CPU; without a copy it holds until the next step or load."""
+        return {name: tensor.to("cpu", copy=copy) for name, tensor in self._state.items()}
 
-    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the whole state. Raises StateError if names or shapes are not this adapter's."""
-        expected = self._fresh_state()
+    def give_up(self) -> dict[str, Tensor]:
+        """Hand over the whole state, and hold no tensor until `take_back`."""
+        state, self._state, self._parameters = self._state, {}, {}
+        return state
+
+    def take_back(self, parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+        """Go on with these very tensors."""
+        self._parameters = {name: parameters[name] for name in sorted(parameters)}
+        self._state = dict(state)
+
+    def load_state_tensors(self, tensors: Mapping[str, Tensor], copy: bool = True) -> None:
+        """Replace the whole state; without a copy the tensors are this optimizer's from now on.
+
+        Raises StateError if names or shapes are not this adapter's.
+        """
+        expected = self._state
         for name in sorted(expected.keys() ^ tensors.keys()):
             fault = "lacks" if name in expected else "has an unknown"
             raise StateError(f"the optimizer's state {fault} tensor {name!r}.", "It belongs to another adapter or is torn.")
@@ -78,14 +90,19 @@ class AdapterOptimizer:
                     f"tensor {name!r} of the optimizer's state has shape {tuple(tensor.shape)}, not {tuple(expected[name].shape)}.",
                     "It belongs to another adapter.",
                 )
-        self._state = {STEP: tensors[STEP].to("cpu", torch.int64, copy=True)}
+        self._state = {STEP: tensors[STEP].to("cpu", torch.int64, copy=copy)}
         for name, parameter in self._parameters.items():
             for moment in (f"{m}.{name}" for m in MOMENTS):
-                self._state[moment] = tensors[moment].to(parameter.device, torch.float32, copy=True)
+                self._state[moment] = tensors[moment].to(parameter.device, torch.float32, copy=copy)
 
-    def _fresh_state(self) -> dict[str, Tensor]:
-        zeros = {f"{m}.{name}": torch.zeros_like(p, requires_grad=False) for name, p in self._parameters.items() for m in MOMENTS}
-        return zeros | {STEP: torch.tensor(0, dtype=torch.int64)}
+
+def fresh_state(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state before the first step."""
+    return {
+        f"{moment}.{name}": torch.zeros_like(parameter, dtype=torch.float32, requires_grad=False)
+        for name, parameter in parameters.items()
+        for moment in MOMENTS
+    } | {STEP: torch.tensor(0, dtype=torch.int64)}
 
 
 def _clip(gradients_P: list[Tensor], max_norm: float, norm: Tensor) -> None:

@@ -38,6 +38,13 @@ class PassMetrics:
         self._ratios += [math.exp(gap) for gap in gaps]
         self._gaps += [abs(gap) for gap in gaps]
 
+    def merge(self, other: "PassMetrics") -> None:
+        """Take over what another rank measured on other datums."""
+        for name, values in other._sums.items():
+            self._sums.setdefault(name, []).extend(values)
+        self._ratios += other._ratios
+        self._gaps += other._gaps
+
     @property
     def loss(self) -> float:
         return math.fsum(self._sums.get("loss", []))

@@ -1,10 +1,11 @@
-"""Training of one adapter on the shared frozen base.
+"""Training of one policy: here of an adapter on the shared frozen base, in `full_trainer` of all weights.
 
-- The float32 parameters, their accumulated gradients and the optimizer belong to this adapter alone.
+- The float32 parameters, their accumulated gradients and the optimizer belong to this policy alone.
 - Gradients add up over any number of passes until the step; a pass counts when it is complete.
 - A step is the one thing that changes weights; passes only read them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from plait.config.task import LossSettings, OptimizerSettings
 from plait.lora.mix import FusedAdapter
 from plait.models.decoder import Decoder
+from plait.training.memory_order import Order, laid_as, laid_flat, memory_order
 from plait.training.optimizer import AdapterOptimizer
 from plait.training.training_pass import PassResult, PassSettings, TrainingPass
 from plait.types.datum import Datum
@@ -21,24 +23,19 @@ from plait.types.errors import AdapterError, PlaitError
 from plait.types.lora import LoraConfig
 
 
-class AdapterTrainer:
-    """One adapter of shape `lora`, starting from `tensors` (by the names of `lora.mix`, copied to float32)."""
+class Trainer(ABC):
+    """Trains `parameters`, float32 leaves that are its own."""
 
-    def __init__(
-        self, decoder: Decoder, lora: LoraConfig, tensors: Mapping[str, Tensor], settings: PassSettings = PassSettings()
-    ) -> None:
-        self.decoder, self.lora, self.settings = decoder, lora, settings
-        self._parameters = {
-            name: tensors[name].to(decoder.device, torch.float32, copy=True).requires_grad_() for name in sorted(tensors)
-        }
-        self._optimizer = AdapterOptimizer(self._parameters)
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        self._parameters = parameters
+        self._optimizer = AdapterOptimizer(parameters)
         self._gradients: dict[str, Tensor] = {}
+        self._orders: dict[str, Order] = {}
+        """How the tensors lay in memory that were given up."""
 
+    @abstractmethod
     def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> TrainingPass:
         """A pass to be run slice by slice; forward only if `loss` is None."""
-        return TrainingPass(
-            self.decoder, self._parameters, self._fuse, datums, loss, self.settings, self._accumulate, every_position
-        )
 
     def forward_backward(self, datums: Sequence[Datum], loss: LossSettings, every_position: bool = False) -> PassResult:
         """Add the gradients of the datums' losses to those that wait for the step."""
@@ -78,32 +75,85 @@ class AdapterTrainer:
         """Forget what has been accumulated since the last step."""
         self._gradients = {}
 
-    def adapter_tensors(self) -> dict[str, Tensor]:
-        """Copies of the parameters, float32 on the CPU."""
-        return {name: parameter.detach().to("cpu", copy=True) for name, parameter in self._parameters.items()}
+    def weight_tensors(self, copy: bool = True) -> dict[str, Tensor]:
+        """The parameters, float32 on the CPU; without a copy they hold until the next step or load."""
+        return {name: parameter.detach().to("cpu", copy=copy) for name, parameter in self._parameters.items()}
 
-    def state_tensors(self) -> dict[str, Tensor]:
-        """Copies of the optimizer's state; with `adapter_tensors` all that the next steps depend on."""
-        return self._optimizer.state_tensors()
+    def state_tensors(self, copy: bool = True) -> dict[str, Tensor]:
+        """The optimizer's state, likewise; with `weight_tensors` all that the next steps depend on."""
+        return self._optimizer.state_tensors(copy)
 
-    def load_state(self, adapter_tensors: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor]) -> None:
+    def load_state(self, weights: Mapping[str, Tensor], state_tensors: Mapping[str, Tensor], copy: bool = True) -> None:
         """Go back to saved tensors, exactly. Waiting gradients are forgotten.
 
-        Raises AdapterError or StateError, and changes nothing, if they are not this adapter's.
+        Without a copy the state's tensors are this trainer's from now on. Raises AdapterError or StateError, and changes
+        nothing, if they are not of this trainer's shapes.
         """
-        _check_same_names(self._parameters, adapter_tensors)
-        self._optimizer.load_state_tensors(state_tensors)
+        _check_same_names(self._parameters, weights)
+        self._optimizer.load_state_tensors(state_tensors, copy)
         with torch.no_grad():
             for name, parameter in self._parameters.items():
-                parameter.copy_(adapter_tensors[name])
+                parameter.copy_(weights[name])
         self.discard_gradients()
 
-    def _fuse(self) -> FusedAdapter:
-        return FusedAdapter(self.lora, self._parameters, self.decoder.config, self.decoder.dtype)
+    # ---- on the device and off it
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What it may come to hold on the device: parameters, two moments, gradients."""
+        return 4 * sum(parameter.nbytes for parameter in self._parameters.values())
+
+    def give_up(self) -> dict[str, Tensor]:
+        """Hand over all tensors, to be given back by `take_back`; no pass may be under way. Only shapes are left."""
+        parameters = {f"parameters/{name}": p.detach() for name, p in self._parameters.items()}
+        moments = {f"moments/{name}": tensor for name, tensor in self._optimizer.give_up().items()}
+        gradients = {f"gradients/{name}": tensor for name, tensor in self._gradients.items()}
+        given = parameters | moments | gradients
+        self._orders = {name: memory_order(tensor) for name, tensor in given.items()}
+        self._parameters = {name: p.detach().to("meta").requires_grad_() for name, p in self._parameters.items()}
+        self._gradients = {}
+        return {name: laid_flat(tensor) for name, tensor in given.items()}
+
+    def take_back(self, tensors: Mapping[str, Tensor]) -> None:
+        """The tensors are this trainer's alone from now on, and changed in place."""
+        parts: dict[str, dict[str, Tensor]] = {"parameters": {}, "moments": {}, "gradients": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition("/")
+            parts[part][rest] = laid_as(tensor, self._orders[name])
+        self._parameters = {name: tensor.detach().requires_grad_() for name, tensor in parts["parameters"].items()}
+        self._optimizer.take_back(self._parameters, parts["moments"])
+        self._gradients = parts["gradients"]
 
     def _accumulate(self, gradients: Mapping[str, Tensor]) -> None:
         for name, gradient in gradients.items():
             self._gradients[name] = self._gradients[name] + gradient if name in self._gradients else gradient
+
+
+class AdapterTrainer(Trainer):
+    """One adapter of shape `lora`, starting from `tensors` (by the names of `lora.mix`, copied to float32)."""
+
+    def __init__(
+        self, decoder: Decoder, lora: LoraConfig, tensors: Mapping[str, Tensor], settings: PassSettings = PassSettings()
+    ) -> None:
+        self.decoder, self.lora, self.settings = decoder, lora, settings
+        super().__init__(float32_leaves(tensors, decoder.device))
+
+    def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> TrainingPass:
+        return TrainingPass(
+            self.decoder, self._parameters, self._fuse, datums, loss, self.settings, self._accumulate, every_position
+        )
+
+    def adapter_tensors(self) -> dict[str, Tensor]:
+        """Copies of the parameters, float32 on the CPU."""
+        return self.weight_tensors()
+
+    def _fuse(self) -> FusedAdapter:
+        return FusedAdapter(self.lora, self._parameters, self.decoder.config, self.decoder.dtype)
+
+
+def float32_leaves(tensors: Mapping[str, Tensor], device: torch.device, copy: bool = True) -> dict[str, Tensor]:
+    """Copies, or the tensors themselves where they fit, that autograd gives gradients for, in the order of names."""
+    return {name: tensors[name].to(device, torch.float32, copy=copy).requires_grad_() for name in sorted(tensors)}
 
 
 def _check_same_names(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:

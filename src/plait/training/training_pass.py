@@ -56,23 +56,26 @@ class _State(Enum):
 class TrainingPass:
     """An iterator over its micro-batches; `result()` after the last.
 
-    `loss` None is a forward pass. `fuse` gives the adapter in the decoder's layout, differentiable in `parameters`.
-    `on_complete` receives the sum of gradients, once, unless there were none. `every_position` asks for log-probabilities
-    also where no loss needs them.
+    `loss` None is a forward pass. `fuse` gives the adapter in the decoder's layout, differentiable in `parameters`; None: the
+    decoder itself is. `base` is the frozen base, for penalties, where it is not `decoder` without the adapter. `on_complete`
+    receives the sum of gradients, once, unless there were none. `every_position` asks for log-probabilities also where no loss
+    needs them.
     """
 
     def __init__(
         self,
         decoder: Decoder,
         parameters: Mapping[str, Tensor],
-        fuse: Callable[[], FusedAdapter],
+        fuse: Callable[[], FusedAdapter] | None,
         datums: Sequence[Datum],
         loss: LossSettings | None,
         settings: PassSettings,
         on_complete: Callable[[Mapping[str, Tensor]], None],
         every_position: bool = False,
+        base: Decoder | None = None,
     ) -> None:
         self._decoder, self._parameters, self._fuse = decoder, parameters, fuse
+        self._base = base or decoder
         self._datums, self._loss, self._settings, self._on_complete = datums, loss, settings, on_complete
         self._every_position = every_position
         _check_tokens(datums, decoder.config.vocab_size)
@@ -119,14 +122,14 @@ class TrainingPass:
     def _run(self, batch: PackedBatch) -> None:
         counted = counted_rows(batch, self._datums, self._every_position, self._decoder.device)
         with torch.set_grad_enabled(self._loss is not None):
-            logprobs_N = self._score(batch, counted, SingleLora(self._fuse()))
+            logprobs_N = self._score(self._decoder, batch, counted, SingleLora(self._fuse()) if self._fuse is not None else None)
         if self._loss is not None and logprobs_N.requires_grad:
             self._backward(self._sum_losses(self._loss, batch, counted, logprobs_N))
         self._keep(counted, logprobs_N.detach())
 
-    def _score(self, batch: PackedBatch, counted: CountedRows, lora: SingleLora | None) -> Tensor:
+    def _score(self, decoder: Decoder, batch: PackedBatch, counted: CountedRows, lora: SingleLora | None) -> Tensor:
         """Log-probabilities [N] of the counted pairs."""
-        decoder, device = self._decoder, self._decoder.device
+        device = decoder.device
         attention = PackedAttention(batch, decoder.config.num_heads // decoder.config.num_kv_heads, decoder.dtype, device)
         # Rows are filled up here, once, or every linear layer would do it for itself, and again on the way back.
         tokens_R, positions_R = (
@@ -151,7 +154,7 @@ class TrainingPass:
 
     @torch.no_grad()
     def _base_logprobs(self, batch: PackedBatch, counted: CountedRows) -> Tensor:
-        return self._score(batch, counted, None)
+        return self._score(self._base, batch, counted, None)
 
     def _backward(self, loss: Tensor) -> None:
         gradients = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True, materialize_grads=True)

@@ -1,13 +1,18 @@
-"""Names of policies: which adapter, at which version."""
+"""Names of policies: which adapter, or which fully trained model, at which version."""
+
+from typing import Literal
 
 import msgspec
+
+Training = Literal["lora", "full"]
+"""What a task trains: an adapter on the frozen base, or a copy of all its weights."""
 
 LOCAL_TENANT = "local"
 """The tenant of a run on one machine; there is no path without a tenant."""
 
 
 class PolicyVersion(msgspec.Struct, frozen=True, order=True):
-    """One immutable state of one task's adapter. Version n is the result of n optimizer steps."""
+    """One immutable state of one task's weights. Version n is the result of n optimizer steps."""
 
     tenant: str
     task: str
@@ -18,7 +23,8 @@ class PolicyVersion(msgspec.Struct, frozen=True, order=True):
 
 
 class AdapterRef(msgspec.Struct, frozen=True):
-    """Where a policy version's weights lie. `path` is a PEFT folder; `digest` is of its tensors (hex)."""
+    """Where a policy version's weights lie. `path` is a PEFT folder, or the model folder of a task that trains all weights;
+    `digest` is of its tensors (hex)."""
 
     policy: PolicyVersion
     path: str

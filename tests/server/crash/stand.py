@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 from plait.cluster.model_messages import CallDone, CallFailed, ModelMessage, ModelOpened
 from plait.operations.future_state import Failed, Finished
@@ -51,9 +52,6 @@ class NearBackend:
             for listener in self.listeners:
                 listener.on_reply(reply)
 
-    def note_training(self, is_idle: bool) -> None:
-        pass
-
 
 class Stand:
     def __init__(self, folder: Path) -> None:
@@ -64,10 +62,19 @@ class Stand:
         self.background = Background()
         certifier = Certifier()
         self.futures = Futures(FutureLimits(grace_s=1e6, retention_s=1e6))
-        saving = Saving(self.trainer, self.folders, self.checkpoints, StoredLimit(self.checkpoints, lambda tenant: None))
+        saving = Saving(
+            self.trainer, self.folders, self.checkpoints, StoredLimit(self.checkpoints, lambda tenant: None), lambda *_: None
+        )
         handler = CallHandler(self.trainer, saving, certifier, ModelShape(MODEL.vocab_size, MODEL.max_context_tokens))
+        base = SimpleNamespace(trainer=self.trainer, handler=handler)
         self.models = ModelRegistry(
-            self.database, self.trainer, handler, self.futures, self.folders, certifier, max_resident=4, on_ended=self._ended
+            self.database,
+            lambda _: base,
+            self.futures,
+            self.folders,
+            certifier,
+            max_resident={"lora": 4, "full": 4},
+            on_ended=self._ended,
         )
         sessions = Sessions(self.database, 1e6, lambda session_ids, have_ended: None)
         self.results = Results(self.futures, Samplers(self.database, sessions, self.checkpoints, ()), self.models, POLL_S)

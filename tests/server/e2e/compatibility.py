@@ -32,7 +32,7 @@ TABLE: dict[type, dict[str, Entry]] = {
         "create_custom_loss": Entry("works", "The loss runs on the client (`custom_loss_server_side` is false)."),
         "create_lora_training_client": Entry("works", "Ranks up to `lora.max_rank`; AdamW only."),
         "create_rest_client": CLIENT,
-        "create_sampling_client": Entry("works", "The base model, one of its aliases, or a `tinker://` path."),
+        "create_sampling_client": Entry("works", "A base model, an alias, or a `tinker://` path."),
         "create_training_client_from_state": WORKS,
         "create_training_client_from_state_with_optimizer": WORKS,
         "get_console_url": Entry("client", "An address of Tinker's own console, which shows nothing of this server."),

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 
 from plait.config.run import ModelSettings
-from plait.config.server import ServerLoraSettings, ServerSettings
+from plait.config.server import ServerFullSettings, ServerLoraSettings, ServerSettings
 from plait.server.managed.evaluating_tasks import EVALUATING_TASKS
 from plait.server.managed.submission import Submission, read_submission, with_files
 from plait.types.errors import ConfigError
 from tests.server.managed.task_files import task, task_file
 
-SERVER = ServerSettings(model=ModelSettings(max_context_tokens=512), lora=ServerLoraSettings(max_rank=16))
-BASE_MODELS = (SERVER.model.path, "Qwen/Qwen3-8B")
+SERVER = ServerSettings(
+    aliases=("Qwen/Qwen3-8B",), model=ModelSettings(max_context_tokens=512), lora=ServerLoraSettings(max_rank=16)
+)
 
 
 def read(text: str, **changes: Any) -> Submission:
-    return read_submission(text, SERVER.model_copy(update=changes), BASE_MODELS)
+    return read_submission(text, SERVER.model_copy(update=changes))
 
 
 def problem(text: str, **changes: Any) -> str:
@@ -117,3 +118,11 @@ def _runs_strings(file: Path) -> bool:
     calls = [node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
     names = {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
     return bool(names & {"eval", "exec", "parse_expr", "sympify"})
+
+
+def test_tasks_that_train_all_weights_are_limited() -> None:
+    tasks = [{key: value for key, value in task(name, training="full").items() if key != "lora"} for name in "ab"]
+    one, two = task_file(tasks[0]), task_file(*tasks)
+    assert read(one).settings.tasks[0].training == "full"
+    assert '2 with training = "full" (a, b); this server takes 1 in one file' in problem(two)
+    assert "this server takes 0" in problem(one, full=ServerFullSettings(max_resident=0))

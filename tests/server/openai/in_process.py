@@ -53,9 +53,13 @@ class Endpoint:
         self.quotas = Quotas(QuotaLimits(**limits))
         self.metered: list[tuple[SampleCall, Sampled]] = []
         backend: Any = SimpleNamespace(rollout=rollout)
-        self.sampling = Sampling(backend, None, self.quotas, Certifier(), 100, lambda *sampled: self.metered.append(sampled))  # type: ignore[arg-type]
+        futures: Any = None
+        self.sampling = Sampling(
+            lambda _: backend, futures, self.quotas, Certifier(), 100, lambda *sampled: self.metered.append(sampled)
+        )
         names = ModelNames(None, None, ("base",), 0.0)  # type: ignore[arg-type]
-        endpoint = OpenAIEndpoint(tokenizer, EngineLimits(tokenizer.vocab_size, 1000, ()), self.sampling, names)
+        base = SimpleNamespace(name="base", tokenizer=tokenizer, limits=EngineLimits(tokenizer.vocab_size, 1000, ()))
+        endpoint = OpenAIEndpoint(lambda _: base, self.sampling, names)
         self.app = FastAPI()
         self.app.state.service = SimpleNamespace(openai=endpoint)
         self.app.dependency_overrides[principal_of] = _principal

@@ -34,6 +34,7 @@ def task_headline(history: RunHistory, task: TaskSnapshot) -> TaskHeadline:
     measure, before, after = _first_and_last(history, task)
     gain = None if before is None or after is None else after - before
     steps = f"{task.step} of {task.total_steps} steps" if task.total_steps is not None else f"{task.step} steps"
+    steps += f" on {model_name(task.model)}" if task.model else ""
     is_accuracy = measure == "held-out accuracy"
     show = _percent if is_accuracy else _number
     return TaskHeadline(

@@ -1,4 +1,4 @@
-"""A version of a task's adapter as one file to take away: the PEFT folder's files in a tar or zip."""
+"""A version of a task's weights as one file to take away: its files, PEFT's or a model's, in a tar or zip."""
 
 import shutil
 import tarfile
@@ -9,7 +9,7 @@ from typing import IO, Literal
 
 from plait.client.policies import policy_ref
 from plait.server.errors import NotFound
-from plait.state.records import ADAPTER_CONFIG_FILE, ADAPTER_FILE
+from plait.state.records import weight_files
 from plait.state.rundir import RunDirectory
 from plait.types.errors import StateError
 
@@ -38,11 +38,11 @@ def _pack(folder: Path, kind: Format) -> IO[bytes]:
     try:
         if kind == "tar":
             with tarfile.open(fileobj=file, mode="w") as tar:
-                for name in (ADAPTER_FILE, ADAPTER_CONFIG_FILE):
+                for name in weight_files(folder):
                     tar.add(folder / name, arcname=name, filter=_anonymous)
         else:
             with zipfile.ZipFile(file, "w") as archive:
-                for name in (ADAPTER_FILE, ADAPTER_CONFIG_FILE):
+                for name in weight_files(folder):
                     with (folder / name).open("rb") as source, archive.open(name, "w", force_zip64=True) as target:
                         shutil.copyfileobj(source, target)
     except BaseException:

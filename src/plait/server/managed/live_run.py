@@ -21,14 +21,15 @@ from plait.observe import events as e
 from plait.observe.summary import RunSummary
 from plait.server.errors import ServiceError
 from plait.server.managed.event_stream import Signal
-from plait.server.managed.shared_compute import SharedCompute
 from plait.server.managed.submission import UPLOAD, Submission, with_files
 from plait.state.durable import make_folder, replace_file
 from plait.state.rundir import RunDirectory, is_run
+from plait.tasks.compute import Compute
 from plait.tasks.driver import RunDriver
 from plait.tasks.identity import RunIdentity
 from plait.tasks.lifecycle import ENDED, TaskState
 from plait.tasks.past_run import past_run
+from plait.tasks.run_models import describe_dtypes, describe_models, task_models
 from plait.types.errors import PlaitError
 
 log = logging.getLogger("plait.server")
@@ -134,8 +135,8 @@ class LiveRun:
 
     # ---- its life
 
-    async def run(self, find_files: FindFiles, compute: SharedCompute, tokenizer: Tokenizer) -> bool:
-        """To the end. False if it was interrupted."""
+    async def run(self, find_files: FindFiles, compute: Compute, tokenizers: Mapping[str, Tokenizer]) -> bool:
+        """To the end. False if it was interrupted. `tokenizers` by task."""
         if self.state == RunState.QUEUED:
             self.state = RunState.RUNNING
         try:
@@ -145,7 +146,7 @@ class LiveRun:
         except Exception as error:
             return self._broke(None, error)
         try:
-            return await self._drive(run, find_files, compute, tokenizer)
+            return await self._drive(run, find_files, compute, tokenizers)
         finally:
             self._driver = None
             await self._close(opened)
@@ -163,7 +164,7 @@ class LiveRun:
             make_folder(self.directory.path)
             replace_file(self.directory.config, effective_toml(self.settings).encode())
 
-    async def _drive(self, run: OpenRun, find_files: FindFiles, compute: SharedCompute, tokenizer: Tokenizer) -> bool:
+    async def _drive(self, run: OpenRun, find_files: FindFiles, compute: Compute, tokenizers: Mapping[str, Tokenizer]) -> bool:
         files: Mapping[str, str] = {}
         for event in run.history:
             self.summary.apply(event)
@@ -173,7 +174,7 @@ class LiveRun:
             environments = await self._environments(files)
             past = past_run(run.history, keep_states=True)
             driver = RunDriver(
-                self.settings, self.directory, compute, tokenizer, environments, run.log, past, identity=self.identity
+                self.settings, self.directory, compute, tokenizers, environments, run.log, past, identity=self.identity
             )
             driver.listeners.append(lambda event: self._on_event(driver, event))
             await driver.run(resumed=bool(run.history))
@@ -229,9 +230,10 @@ class LiveRun:
 
     def _started(self, now_s: float) -> e.RunStarted:
         """Of a run that failed before its driver could say so."""
-        model = self.settings.model
+        settings = self.settings
         return e.RunStarted(
-            time_s=now_s, run=self.run_id, model=model.path, dtype=model.dtype, device=model.device, tasks=self.task_names,
+            time_s=now_s, run=self.run_id, model=describe_models(settings), dtype=describe_dtypes(settings),
+            task_models=task_models(settings), device=settings.model.device, tasks=self.task_names,
             workers=(), batch_invariant=False, plait_version=__version__,
         )  # fmt: skip
 

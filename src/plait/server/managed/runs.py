@@ -7,14 +7,13 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from plait.cluster.messages import Ready
 from plait.config.server import ServerSettings
-from plait.models.tokenizer import Tokenizer
 from plait.operations.quotas import REMEDY, Quota, Quotas
-from plait.server.backend import Backend
+from plait.server.bases import Base, Bases
 from plait.server.database import managed
 from plait.server.database.database import Database
 from plait.server.database.errors import DatabaseError
@@ -32,6 +31,7 @@ from plait.server.managed.uploads import Uploads
 from plait.server.managed.views import RunView
 from plait.server.usage import UsageMeter
 from plait.state.rundir import RunDirectory
+from plait.tasks.bases_compute import BasesCompute
 from plait.tasks.identity import RunIdentity
 from plait.types.errors import PlaitError
 
@@ -46,10 +46,8 @@ class ManagedRuns:
     def __init__(
         self,
         settings: ServerSettings,
-        base_models: tuple[str, ...],
+        bases: Bases,
         database: Database,
-        backend: Backend,
-        tokenizer: Tokenizer,
         quotas: Quotas,
         usage: UsageMeter,
         folders: DataFolders,
@@ -57,11 +55,11 @@ class ManagedRuns:
         count_live: Callable[[str], Awaitable[int]],
     ) -> None:
         """`count_live`: all adapters of a tenant that are open, these runs' among them."""
-        self._settings, self._base_models, self._database = settings, base_models, database
-        self._backend, self._tokenizer, self._quotas, self._usage = backend, tokenizer, quotas, usage
+        self._settings, self._bases, self._database = settings, bases, database
+        self._quotas, self._usage = quotas, usage
         self._folders, self._gate, self._count_live = folders, gate, count_live
         self._watching: asyncio.Task[None] | None = None
-        self._switchboard = Switchboard(backend, self._interrupt)
+        self._switchboards = {base.name: Switchboard(base.backend, self._interrupt) for base in bases}
         self._live: dict[str, LiveRun] = {}
         self._is_closing = False
         self.results = RunResults(database, self._live, lambda: self._is_closing)
@@ -70,9 +68,10 @@ class ManagedRuns:
 
     # ---- life of the server
 
-    async def start(self, ready: Ready) -> None:
-        """Take up what a former server left unfinished."""
-        self._switchboard.ready = ready
+    async def start(self, ready: Mapping[str, Ready]) -> None:
+        """Take up what a former server left unfinished. `ready`: what the workers of each base model have told."""
+        for name, switchboard in self._switchboards.items():
+            switchboard.ready = ready[name]
         for row in await self._database.run(managed.unfinished_runs):
             await self._take_up(row)
         self._watching = asyncio.create_task(self._end_streams_in_time())
@@ -80,7 +79,7 @@ class ManagedRuns:
 
     async def _take_up(self, row: ManagedRun) -> None:
         try:
-            submission = read_submission(row.toml, self._settings, self._base_models)
+            submission = read_submission(row.toml, self._settings)
         except PlaitError as error:  # The operator allows less than before.
             log.error("run %s cannot go on: %s", row.run_id, error)
             await self._store_state(row.run_id, RunState.FAILED)
@@ -127,7 +126,7 @@ class ManagedRuns:
 
     async def submit(self, tenant_id: str, text: str) -> RunView:
         """Raises ConfigError for a task file that is not taken, TooMany if the tenant may have no more adapters."""
-        submission = read_submission(text, self._settings, self._base_models)
+        submission = read_submission(text, self._settings)
         await self.uploads.files(tenant_id, submission.uploads)
         run_id = f"{submission.settings.name}-{secrets.token_hex(6)}"
         folder = str(self._folders.runs(tenant_id) / run_id)
@@ -183,10 +182,17 @@ class ManagedRuns:
             self._start_next()
 
     async def _run(self, run: LiveRun) -> bool:
-        base_model = self._settings.model.path
-        rollout = MeteredRollout(self._backend.rollout, self._quotas, self._usage, run.tenant_id, base_model)
-        compute = SharedCompute(self._switchboard, run.identity, rollout, self._usage, base_model)
-        return await run.run(lambda names: self.uploads.files(run.tenant_id, names), compute, self._tokenizer)
+        settings = run.settings
+        computes = {name: self._compute(run, self._bases.of(name)) for name in settings.used_models}
+        models = {task.name: settings.model_of(task) for task in settings.tasks}
+        tokenizers = {task: self._bases.of(name).tokenizer for task, name in models.items()}
+        return await run.run(
+            lambda names: self.uploads.files(run.tenant_id, names), BasesCompute(computes, models), tokenizers
+        )  # fmt: skip
+
+    def _compute(self, run: LiveRun, base: Base) -> SharedCompute:
+        rollout = MeteredRollout(base.backend.rollout, self._quotas, self._usage, run.tenant_id, base.name)
+        return SharedCompute(self._switchboards[base.name], run.identity, rollout, self._usage, base.name)
 
     async def _end(self, run: LiveRun) -> None:
         await self._store_state(run.run_id, run.state)

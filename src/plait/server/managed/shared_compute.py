@@ -1,4 +1,4 @@
-"""The service's workers as one managed run sees them, and who of the runs hears what comes back.
+"""The workers of a service's base model as one managed run sees them, and who of the runs hears what comes back.
 
 - At the workers a task is called `RUN/TASK`, so that no two runs meet.
 - What a run generates and trains is metered for its tenant, and counts against its tokens per minute.
@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -29,6 +30,9 @@ class SharedCompute:
         self._device_s = 0.0
         """Trained for and not metered yet."""
 
+    def rollout_of(self, task: str) -> MeteredRollout:
+        return self.rollout
+
     @property
     def worker_names(self) -> tuple[str, ...]:
         """None: what others use them for is nobody's business."""
@@ -48,10 +52,7 @@ class SharedCompute:
             message = msgspec.structs.replace(message, key=self.identity.key(message.key))
         else:
             message = msgspec.structs.replace(message, task=self.identity.key(message.task))
-        self._switchboard.backend.workers.train(message)
-
-    def note_training(self, is_idle: bool) -> None:
-        self._switchboard.backend.note_training(is_idle, self.identity.run_id)
+        self._switchboard.backend.send(message)
 
     def take(self, worker: str, message: ToRun) -> None:
         """What the worker says of a task of this run."""
@@ -95,7 +96,6 @@ class Switchboard:
 
     def leave(self, run: SharedCompute) -> None:
         self._runs.pop(run.identity.run_id, None)
-        self.backend.note_training(is_idle=True, who=run.identity.run_id)
 
     # ---- ComputeListener of all runs
 
@@ -113,8 +113,12 @@ class Switchboard:
     def on_worker_lost(self, worker: str, failure: WorkerFailure) -> None:
         self._tell_all(lambda listener: listener.on_worker_lost(worker, failure))
 
-    def on_worker_ready(self, roles: Sequence[str]) -> None:
-        self._tell_all(lambda listener: listener.on_worker_ready(roles))
+    def on_reopen(self, tasks: Sequence[str]) -> None:
+        """Models of clients may be among them."""
+        for run in list(self._runs.values()):
+            own = [run.identity.task(task) for task in tasks if task.partition("/")[0] == run.identity.run_id]
+            if own:
+                run.tell(partial(_reopen, own))
 
     def on_failed(self, error: Exception) -> None:
         self._on_failed()
@@ -123,3 +127,7 @@ class Switchboard:
     def _tell_all(self, call: Callable[[ComputeListener], None]) -> None:
         for run in list(self._runs.values()):
             run.tell(call)
+
+
+def _reopen(tasks: Sequence[str], listener: ComputeListener) -> None:
+    listener.on_reopen(tasks)

@@ -1,6 +1,7 @@
 """A task file as it comes over HTTP: the TOML of `plait run`, less what is the operator's to say. Pure.
 
-- It may set `name`, `seed` and `tasks`. Model, workers, engine and training are the server's.
+- It may set `name`, `seed` and `tasks`. Base models, workers, engine and training are the server's. A task names its base model by
+  any of its names; `model.path` is the one of tasks that name none, without it the server's first.
 - A task may use the kinds of environments that the operator registered, and data that its tenant uploaded (`upload:NAME`). A path,
   a hub id or a Python callable is refused. Everything that is wrong is told at once, by its key.
 """
@@ -18,6 +19,7 @@ from plait.config.run import RunSettings
 from plait.config.server import ServerSettings
 from plait.config.task import TaskSettings
 from plait.server.managed.evaluating_tasks import EVALUATING_TASKS
+from plait.server.managed.served_names import ServedNames
 from plait.types.errors import ConfigError
 
 SOURCE = "the task file"
@@ -37,16 +39,17 @@ class Submission:
     """The names of all data that it uses."""
 
 
-def read_submission(text: str, server: ServerSettings, base_models: tuple[str, ...]) -> Submission:
+def read_submission(text: str, server: ServerSettings) -> Submission:
     """Raises ConfigError."""
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{SOURCE} is not TOML: {error}.", "See toml.io, and `plait run --example`.") from error
-    raise_problems([*_foreign_keys(data, base_models), *_foreign_environments(data, server)], SOURCE)
+    models = ServedNames(server)
+    raise_problems([*_foreign_keys(data, models), *_foreign_environments(data, server), *models.unknown(data)], SOURCE)
     own = {key: data[key] for key in OWN_KEYS if key in data}
     sections = {name: getattr(server, name).model_dump(mode="json", exclude_none=True) for name in SERVER_SECTIONS}
-    settings = validate({**own, **sections}, SOURCE)
+    settings = models.named(validate({**own, **sections}, SOURCE), data)
     raise_problems([*check_settings(settings), *_limits(settings, server)], SOURCE)
     return Submission(settings, tuple(dict.fromkeys(name for task in settings.tasks for name in uploads_of(task))))
 
@@ -67,13 +70,13 @@ def _paths(environment: AnyEnvironmentSettings) -> tuple[str | None, ...]:
     return (environment.path, environment.evaluation_path) if isinstance(environment, DatasetSettings) else ()
 
 
-def _foreign_keys(data: Mapping[str, Any], base_models: tuple[str, ...]) -> Iterator[str]:
+def _foreign_keys(data: Mapping[str, Any], models: ServedNames) -> Iterator[str]:
     for key in data:
         if key == "model" and isinstance(data[key], dict) and data[key].keys() <= {"path"}:
-            path = data[key].get("path", base_models[0])
-            if path not in base_models:
-                yield f'model.path = "{path}": this server has {", ".join(base_models)}'
-        elif key in (*SERVER_SECTIONS, "state", "tracking"):
+            path = models.default(data)
+            if path not in models.names:
+                yield f'model.path = "{path}": this server has {", ".join(models.names)}'
+        elif key in (*SERVER_SECTIONS, "models", "state", "tracking"):
             yield f"{key}: this is the server's to set: remove it"
         elif key not in OWN_KEYS:
             yield f"{key}: unknown key; a task file sent over HTTP has {', '.join(OWN_KEYS)}"
@@ -107,9 +110,12 @@ def _foreign_environment(environment: Mapping[str, Any], server: ServerSettings)
 def _limits(settings: RunSettings, server: ServerSettings) -> Iterator[str]:
     if len(settings.tasks) > MAX_TASKS:
         yield f"tasks: {len(settings.tasks)} of them; at most {MAX_TASKS} go into one file"
+    full, most = [task.name for task in settings.tasks if task.training == "full"], server.full.max_resident
+    if len(full) > most:
+        yield f'tasks: {len(full)} with training = "full" ({", ".join(full)}); this server takes {most} in one file'
     for index, task in enumerate(settings.tasks):
         key = f'tasks[{index}] (name "{task.name}")'
-        if task.lora.rank > server.lora.max_rank:
+        if task.training == "lora" and task.lora.rank > server.lora.max_rank:
             yield f"{key}.lora.rank = {task.lora.rank} is above {server.lora.max_rank}, the highest of this server"
         sizes = {
             "groups_per_step x group_size": task.groups_per_step * task.group_size,

@@ -11,6 +11,8 @@ from plait.server.database.tables import ManagedRun, Upload
 
 class TaskView(BaseModel):
     name: str
+    model: str = ""
+    """Its base model, where the run has several."""
     state: str
     cause: str = ""
     phase: str = ""

@@ -91,7 +91,7 @@ class CompletionAnswer:
     async def _scored(self, call: SampleCall, starts: Sequence[int], top_k: int) -> list[TextToken]:
         """Of the model itself: at temperature 1."""
         request = msgspec.structs.replace(top_score(call, "echo", call.prompt_tokens, 1, top_k), temperature=1.0)
-        scored = await self._sampling.score(request)
+        scored = await self._sampling.score(call, request)
         logprobs = [None, *np.frombuffer(scored.logprobs, "<f4")[1:].tolist()]
         tops = tops_of(scored.top_ids, scored.top_logprobs, top_k) if top_k else [()] * len(starts)
         return [TextToken(*fields) for fields in zip(call.prompt_tokens, starts, logprobs, tops, strict=True)]

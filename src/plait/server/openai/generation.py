@@ -91,7 +91,7 @@ class Generation:
         call = self.calls[number // self.calls[0].request.num_samples]
         before = (*call.prompt_tokens, *self._tokens[number])
         scores = top_score(call, f"choice{number}:{len(before)}", (*before, *new_tokens), len(before), self._top_k)
-        scored = await self._sampling.score(scores)
+        scored = await self._sampling.score(call, scores)
         return tops_of(scored.top_ids, scored.top_logprobs, self._top_k)[len(before) :]
 
     def cancel(self) -> None:

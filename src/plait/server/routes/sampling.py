@@ -36,6 +36,6 @@ async def asample(body: SampleRequest, request: Request, service: ServiceOf, pri
     note(sampler_id=body.sampling_session_id)
     sampler = await service.samplers.get(body.sampling_session_id, principal.tenant_id)
     digest = hashlib.sha256(await request.body()).hexdigest()
-    call = SampleCall.check(body, sampler, service.limits, digest)
+    call = SampleCall.check(body, sampler, service.bases.of_stored(sampler.base_model).limits, digest)
     service.sampling.submit(call)
     return FutureResponse(request_id=call.request_id, sample_sequence_ids=call.sequence_ids)

@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1", tags=["sessions"])
 async def create_session(body: CreateSessionRequest, service: ServiceOf, principal: PrincipalOf) -> CreateSessionResponse:
     session_id = await service.sessions.create(principal, body)
     await service.audit.tell(principal, Action.SESSION_CREATE, session_id)
-    return CreateSessionResponse(session_id=session_id, warning_message=service.served.aliases_warning)
+    return CreateSessionResponse(session_id=session_id, warning_message=service.bases.aliases_warning)
 
 
 @router.post("/session_heartbeat")

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
+from plait.server.bases import Base
 from plait.server.routes.dependencies import PrincipalOf, ServiceOf
 from plait.server.wire.models.service import (
     ClientConfigRequest,
@@ -29,13 +30,14 @@ async def client_dynamic_config(body: ClientConfigRequest, principal: PrincipalO
 
 @router.get("/get_server_capabilities")
 async def server_capabilities(service: ServiceOf, principal: PrincipalOf) -> ServerCapabilitiesResponse:
-    length = service.limits.max_context_tokens
-    return ServerCapabilitiesResponse(
-        supported_models=[
-            SupportedModel(model_name=name, max_context_length=length, warning=service.served.alias_warning(name))
-            for name in service.served.names
-        ]
-    )
+    return ServerCapabilitiesResponse(supported_models=[model for base in service.bases for model in _supported(base)])
+
+
+def _supported(base: Base) -> list[SupportedModel]:
+    length, served = base.limits.max_context_tokens, base.served
+    return [
+        SupportedModel(model_name=name, max_context_length=length, warning=served.alias_warning(name)) for name in served.names
+    ]  # fmt: skip
 
 
 @router.post("/telemetry")

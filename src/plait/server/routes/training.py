@@ -15,6 +15,7 @@ from plait.server.principal import Principal
 from plait.server.routes.dependencies import PrincipalOf, ServiceOf
 from plait.server.routes.refused_calls import CallRoute
 from plait.server.service import Service
+from plait.server.trained_kind import METADATA_KEY, NOTE, SHAPE_KEY, is_lora, rank_of, training_asked, training_of
 from plait.server.wire.losses import to_loss_settings
 from plait.server.wire.models.base import AnyMetadata
 from plait.server.wire.models.futures import FutureResponse
@@ -44,11 +45,14 @@ DEFAULT_LORA = LoraConfigRequest(rank=32)
 async def create_model(body: CreateModelRequest, service: ServiceOf, principal: PrincipalOf) -> FutureResponse:
     service.sessions.owned(body.session_id, principal.tenant_id)
     service.samplers.check_base(body.base_model)
-    lora = body.lora_config or DEFAULT_LORA
-    if lora.rank > service.settings.lora.max_rank:
+    lora, training = body.lora_config or DEFAULT_LORA, training_asked(body.user_metadata) or "lora"
+    if training == "full" and not service.settings.full.max_resident:
+        raise ServiceError("training of all weights is not served here.", f"Leave {METADATA_KEY} out of user_metadata.")
+    if training == "lora" and lora.rank > service.settings.lora.max_rank:
         raise ServiceError(f"lora_config.rank is {lora.rank}; at most {service.settings.lora.max_rank} is served.", "Ask for less.")
     model_id = model_id_of(body.session_id, body.model_seq_id)
-    row = _row(service, principal, model_id, body.session_id, body.base_model, _lora(service, lora, model_id), body.user_metadata)
+    shape = _lora(service, lora, model_id) | ({SHAPE_KEY: training} if training == "full" else {})
+    row = _row(service, principal, model_id, body.session_id, body.base_model, shape, body.user_metadata)
     return await _create(service, row, Call(model_id, 0, Kind.CREATE, _payload(body)))
 
 
@@ -92,8 +96,12 @@ def _payload(body: BaseModel) -> bytes:
 @router.post("/get_info")
 async def get_info(body: GetInfoRequest, service: ServiceOf, principal: PrincipalOf) -> GetInfoResponse:
     row = await service.models.row(body.model_id, principal.tenant_id)
-    data = ModelData(arch=service.family, model_name=row.base_model, tokenizer_id=service.served.tokenizer_id(row.base_model))
-    return GetInfoResponse(model_id=row.model_id, model_data=data, lora_rank=row.lora["rank"], model_name=row.base_model)
+    base = service.bases.of_stored(row.base_model)
+    data = ModelData(arch=base.family, model_name=row.base_model, tokenizer_id=base.served.tokenizer_id(row.base_model))
+    return GetInfoResponse(
+        model_id=row.model_id, model_data=data, is_lora=is_lora(row.lora), lora_rank=rank_of(row.lora), model_name=row.base_model,
+        note=None if is_lora(row.lora) else NOTE,
+    )  # fmt: skip
 
 
 @calls.post("/forward_backward", openapi_extra={"requestBody": {"content": {"application/x-protobuf": {}}, "required": True}})
@@ -138,8 +146,12 @@ async def load_weights(body: LoadWeightsRequest, service: ServiceOf, principal: 
     source = await service.checkpoints.get(body.path, principal.tenant_id)
     if source.kind != "training":
         raise ServiceError(f"path {body.path!r} holds weights for a sampler.", "Load what save_weights (save_state) wrote.")
+    asked, saved = training_asked(body.user_metadata), training_of(source.lora)
+    if asked not in (None, saved):
+        raise ServiceError(f"path {body.path!r} holds a {saved!r} model, not a {asked!r} one.", f"Leave {METADATA_KEY} out.")
     if body.base_model is not None:
         service.samplers.check_base(body.base_model)
+        service.bases.check_same(body.path, source.base_model, body.base_model)
     model_id = model_id_of(body.session_id, body.model_seq_id)
     base_model = body.base_model or source.base_model
     row = _row(service, principal, model_id, body.session_id, base_model, source.lora, body.user_metadata)

@@ -65,6 +65,8 @@ class GetInfoResponse(Response):
     is_lora: bool = True
     lora_rank: int | None = None
     model_name: str | None = None
+    note: str | None = None
+    """What else there is to say."""
     type: Literal["get_info"] = "get_info"
 
 

@@ -1,0 +1,23 @@
+"""The executor that the settings name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from plait.cluster.executors.carrier import Executor, WorkerNeeds
+from plait.cluster.executors.process import ProcessExecutor
+from plait.cluster.messages import Configure
+from plait.config.run import WorkerSettings
+
+
+def make_executor(settings: WorkerSettings, configured: Sequence[Configure], shared_folder: Path | None) -> Executor:
+    """`shared_folder` must be the same for all workers, wherever they run."""
+    if settings.executor == "thread":
+        from plait.cluster.executors.thread import ThreadExecutor
+
+        return ThreadExecutor()
+    if settings.executor == "ray":
+        from plait.cluster.executors.ray_executor import RayExecutor
+
+        needs = {one.name: WorkerNeeds(one.threads, int(one.device == "cuda")) for one in configured}
+        return RayExecutor(settings.ray_address, settings.ray_placement, needs, shared_folder)
+    return ProcessExecutor()

@@ -1,0 +1,74 @@
+"""The controller's handle on a group's process."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from plait.cluster.client import thread_variables
+from plait.cluster.groups.messages import ConfigureGroup, FromGroup, GroupReady, ToGroup, from_group, to_group
+from plait.transport import ChildProcess
+from plait.types.errors import WorkerFailure
+
+GROUP_MODULE = "plait.cluster.groups.group_worker"
+
+
+class GroupLink:
+    """`on_frame` and `on_lost` are called in the event loop; after `on_lost` nothing more comes."""
+
+    def __init__(
+        self, child: ChildProcess, name: str, on_frame: Callable[[FromGroup], None], on_lost: Callable[[WorkerFailure], None]
+    ) -> None:
+        self._child, self._name, self._on_frame, self._on_lost = child, name, on_frame, on_lost
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
+        self._reader = asyncio.create_task(self._read())
+        self._writer = asyncio.create_task(self._write())
+
+    @classmethod
+    async def start(
+        cls, settings: ConfigureGroup, on_frame: Callable[[FromGroup], None], on_lost: Callable[[WorkerFailure], None]
+    ) -> "GroupLink":
+        """Start the process; raise WorkerFailure if it does not come up."""
+        child = await ChildProcess.start(GROUP_MODULE, environment=thread_variables(settings.threads), name=settings.name)
+        try:
+            await child.send(to_group.encode(settings))
+            ready = from_group.decode(await child.receive())
+        except BaseException:
+            await child.close()
+            raise
+        assert isinstance(ready, GroupReady)
+        return cls(child, settings.name, on_frame, on_lost)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def send(self, frame: ToGroup) -> None:
+        self._outbox.put_nowait(to_group.encode(frame))
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                self._on_frame(self._decode(await self._child.receive()))
+        except WorkerFailure as failure:
+            self._writer.cancel()
+            self._on_lost(failure)
+
+    def _decode(self, data: bytes) -> FromGroup:
+        try:
+            return from_group.decode(data)
+        except msgspec.MsgspecError as error:
+            raise WorkerFailure(f"worker group {self._name} sent a frame that cannot be read: {error}") from error
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._child.send(await self._outbox.get())
+        except WorkerFailure:
+            return  # The reader tells.
+
+    async def close(self) -> None:
+        """End the process; what it has made durable stays."""
+        self._writer.cancel()
+        self._reader.cancel()
+        await self._child.close()

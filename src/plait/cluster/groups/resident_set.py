@@ -1,0 +1,81 @@
+"""Which deployments of a worker group are on the device, and who leaves it for another. Pure; the state manager moves the bytes.
+
+- Those on the device fit `device_bytes` together, as far as their sizes are known: the group's process reports them.
+- The least recently used leave first, never more than need be.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+from plait.scheduling.setup_times import SetupTimes
+
+
+class ResidentSet:
+    """`SetupEstimates` of a group's queue."""
+
+    def __init__(self, device_bytes: int, times: SetupTimes) -> None:
+        self.device_bytes, self._times = device_bytes, times
+        self._sizes: dict[str, int] = {}
+        self._resident: OrderedDict[str, None] = OrderedDict()
+        """The least recently used first."""
+        self._tiers: dict[str, str] = {}
+
+    @property
+    def resident(self) -> tuple[str, ...]:
+        """The least recently used first."""
+        return tuple(self._resident)
+
+    @property
+    def resident_bytes(self) -> int:
+        return sum(self._sizes[name] for name in self._resident)
+
+    def use(self, deployment: str) -> tuple[str, ...] | None:
+        """It is about to run: who leaves for it; None if it is there already."""
+        if deployment in self._resident:
+            self._resident.move_to_end(deployment)
+            return None
+        leaving = self._leaving(deployment)
+        for name in leaving:
+            del self._resident[name]
+        self._resident[deployment] = None
+        return leaving
+
+    def report(self, sizes: Mapping[str, int], resident: Iterable[str]) -> None:
+        """How it is on the device, after a call or a switch."""
+        self._sizes = dict(sizes)
+        found = set(resident)
+        for name in [name for name in self._resident if name not in found]:
+            del self._resident[name]
+        for name in found - self._resident.keys():
+            self._resident[name] = None
+            self._resident.move_to_end(name, last=False)
+
+    def forget(self, deployment: str) -> None:
+        self._resident.pop(deployment, None)
+        self._sizes.pop(deployment, None)
+        self._tiers.pop(deployment, None)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes that each deployment takes on the device."""
+        return dict(self._sizes)
+
+    def found_in(self, deployment: str, tier: str) -> None:
+        """Where its state was when it came to the device; there it is expected the next time."""
+        self._tiers[deployment] = tier
+
+    def setup_s(self, deployment: str) -> float:
+        if deployment in self._resident or deployment not in self._sizes:
+            return 0.0
+        load_s = self._times.load_s(deployment, self._tiers.get(deployment, "host"))
+        return load_s + sum(self._times.offload_s(name) for name in self._leaving(deployment))
+
+    def _leaving(self, deployment: str) -> tuple[str, ...]:
+        needed = self._sizes.get(deployment, 0) + self.resident_bytes - self.device_bytes
+        leaving: list[str] = []
+        for name in self._resident:
+            if needed <= 0:
+                break
+            leaving.append(name)
+            needed -= self._sizes[name]
+        return tuple(leaving)

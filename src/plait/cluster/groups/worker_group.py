@@ -1,0 +1,231 @@
+"""A worker group as its controllers see it: deployments come and go, messages go in, answers come out. Torch-free.
+
+- The process starts with the first deployment and ends with the last.
+- When it is lost, every deployment hears of it, it is replaced, and each hears when it is back: up to `max_restarts` times within
+  `RESTART_WINDOW_S`. What was sent and not answered is gone; meanwhile nothing is sent.
+- Decisions are the dispatcher's. What engines report has the group's totals with it (`observe.group_counters`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from plait.cluster.groups.dispatcher import GroupDispatcher
+from plait.cluster.groups.group_link import GroupLink
+from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromDeployment, FromGroup, Switched, Unhosted
+from plait.cluster.messages import Configure, EngineStats, FromWorker, Ready, StartFailed, ToWorker
+from plait.cluster.workers import RESTART_WINDOW_S
+from plait.scheduling.orders import Order
+from plait.types.errors import ConfigError, PlaitError, WorkerFailure
+
+
+class GroupListener(Protocol):
+    """Hears of one deployment, in the event loop."""
+
+    def on_message(self, message: FromWorker) -> None: ...
+
+    def on_lost(self, failure: WorkerFailure) -> None: ...
+
+    def on_ready(self) -> None:
+        """It was lost and is back."""
+        ...
+
+    def on_failed(self, error: Exception) -> None:
+        """It will not come back, or a listener raised `error`."""
+        ...
+
+
+@dataclass(slots=True)
+class _Member:
+    settings: Configure
+    listener: GroupListener
+    hosting: "asyncio.Future[Ready]"
+    is_up: bool = False
+
+
+class WorkerGroup:
+    def __init__(
+        self, settings: ConfigureGroup, order: Order, max_restarts: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.settings, self.dispatcher = settings, GroupDispatcher(order, settings.device_bytes)
+        self._max_restarts, self._clock = max_restarts, clock
+        self._restart_times_s: list[float] = []
+        self._members: dict[str, _Member] = {}
+        self._leaving: dict[str, asyncio.Future[None]] = {}
+        self._link: GroupLink | None = None
+        self._starting = asyncio.Lock()
+        self._restarting: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """None while there is no process."""
+        return self._link.pid if self._link is not None else None
+
+    # ---- deployments
+
+    async def attach(self, deployment: str, settings: Configure, listener: GroupListener) -> Ready:
+        """Take a deployment in; raise PlaitError if it does not come up."""
+        if deployment in self._members:
+            raise ConfigError(f"deployment {deployment!r} is in group {self.settings.name!r} already.", "Give each its own name.")
+        member = _Member(settings, listener, asyncio.get_running_loop().create_future())
+        self._members[deployment] = member
+        try:
+            await self._ensure_process()
+            return await self._host(deployment, member)
+        except BaseException:
+            self._members.pop(deployment, None)
+            if not self._members:
+                await self.close()
+            raise
+
+    async def _host(self, deployment: str, member: _Member) -> Ready:
+        self.dispatcher.host(deployment, member.settings, self._clock())
+        self._flush()
+        ready = await member.hosting
+        member.is_up = True
+        return ready
+
+    def send(self, deployment: str, message: ToWorker) -> None:
+        """While the deployment is not there nothing is sent."""
+        member = self._members.get(deployment)
+        if member is not None and member.is_up:
+            self.dispatcher.send(deployment, message, self._clock())
+            self._flush()
+
+    async def detach(self, deployment: str) -> None:
+        """Let go of a deployment; what it has made durable stays."""
+        member = self._members.pop(deployment, None)
+        if member is not None and self._link is not None:
+            if not member.hosting.done():
+                member.hosting.set_exception(ConfigError(f"deployment {deployment!r} has left.", "Attach it again."))
+            self._leaving[deployment] = asyncio.get_running_loop().create_future()
+            self.dispatcher.unhost(deployment, self._clock())
+            self._flush()
+            await self._leaving[deployment]
+        if not self._members and not self._leaving:
+            await self.close()
+
+    async def close(self) -> None:
+        if self._restarting is not None:
+            self._restarting.cancel()
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+        for deployment in list(self._leaving):
+            self._left(deployment)
+        self.dispatcher.lose_all()
+
+    # ---- the process
+
+    def _flush(self) -> None:
+        frames, answers = self.dispatcher.take()
+        if self._link is not None:
+            for frame in frames:
+                self._link.send(frame)
+        for deployment, answer in answers:
+            # Not at once: who is to be answered is in the midst of sending.
+            asyncio.get_running_loop().call_soon(self._tell, deployment, answer)
+
+    def _on_frame(self, frame: FromGroup) -> None:
+        now_s = self._clock()
+        match frame:
+            case FromDeployment(deployment, message):
+                self.dispatcher.heard(deployment, message, now_s)
+                self._take(deployment, message)
+                self.dispatcher.settle(self._clock())
+            case CallOver():
+                self.dispatcher.call_over(frame, now_s)
+            case Switched():
+                self.dispatcher.switched(frame)
+            case Unhosted(deployment, footprints, resident):
+                self.dispatcher.residents.report(footprints, resident)
+                self._left(deployment)
+        self._flush()
+
+    def _take(self, deployment: str, message: FromWorker) -> None:
+        member = self._members.get(deployment)
+        if member is None:
+            return
+        if member.is_up:
+            self._tell(deployment, message)
+        elif isinstance(message, Ready) and not member.hosting.done():
+            member.hosting.set_result(message)
+        elif isinstance(message, StartFailed) and not member.hosting.done():
+            member.hosting.set_exception(PlaitError(message.message, message.remedy))
+
+    def _tell(self, deployment: str, message: FromWorker) -> None:
+        member = self._members.get(deployment)
+        if member is None:
+            return
+        if isinstance(message, EngineStats):
+            message = msgspec.structs.replace(message, counters=message.counters | self.dispatcher.counters.snapshot())
+        try:
+            member.listener.on_message(message)
+        except Exception as error:  # Raised further it would end the reader of the group, and all would wait for ever.
+            member.listener.on_failed(error)
+
+    def _left(self, deployment: str) -> None:
+        future = self._leaving.pop(deployment, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def _on_lost(self, failure: WorkerFailure) -> None:
+        self._link = None
+        self.dispatcher.lose_all()
+        for deployment in list(self._leaving):
+            self._left(deployment)
+        were_up = [member for member in self._members.values() if member.is_up]
+        for member in list(self._members.values()):
+            if not member.is_up and not member.hosting.done():
+                member.hosting.set_exception(failure)
+            member.is_up = False
+        for member in were_up:
+            member.listener.on_lost(failure)
+        if self._may_restart():
+            self._restarting = asyncio.create_task(self._restart())
+        else:
+            self._fail(failure)
+
+    def _may_restart(self) -> bool:
+        now_s = self._clock()
+        self._restart_times_s = [time_s for time_s in self._restart_times_s if now_s - time_s < RESTART_WINDOW_S]
+        self._restart_times_s.append(now_s)
+        return len(self._restart_times_s) <= self._max_restarts
+
+    async def _restart(self) -> None:
+        """Bring up a process and all deployments, one after another."""
+        try:
+            await self._ensure_process()
+        except PlaitError as failure:
+            self._fail(failure)
+            return
+        for deployment, member in list(self._members.items()):
+            if deployment in self._members and not member.is_up and not await self._rehost(deployment, member):
+                return
+
+    async def _rehost(self, deployment: str, member: _Member) -> bool:
+        """False: there is nothing to go on with, and who has to hear of it has heard."""
+        member.hosting = asyncio.get_running_loop().create_future()
+        try:
+            await self._host(deployment, member)
+        except WorkerFailure:
+            return False
+        except PlaitError as error:
+            if deployment in self._members:
+                member.listener.on_failed(error)
+            return True
+        member.listener.on_ready()
+        return True
+
+    async def _ensure_process(self) -> None:
+        async with self._starting:
+            if self._link is None:
+                self._link = await GroupLink.start(self.settings, self._on_frame, self._on_lost)
+
+    def _fail(self, error: Exception) -> None:
+        for member in list(self._members.values()):
+            member.listener.on_failed(error)

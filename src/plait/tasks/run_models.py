@@ -1,0 +1,41 @@
+"""What a run tells of itself and of its base models when it starts."""
+
+import os
+import time
+
+from plait import __version__
+from plait.cluster.messages import Ready
+from plait.config.run import RunSettings
+from plait.observe.events import RunStarted
+from plait.tasks.plan import plan_of
+
+
+def task_models(settings: RunSettings) -> dict[str, str]:
+    """The base model's name by task, where there is more than one; else nothing."""
+    names = {task.name: settings.model_of(task) for task in settings.tasks}
+    return names if len(settings.used_models) > 1 else {}
+
+
+def describe_models(settings: RunSettings) -> str:
+    """The path of the one that there is, or the names of all."""
+    used = settings.used_models
+    return settings.of_model(used[0]).model.path if len(used) == 1 else ", ".join(used)
+
+
+def describe_dtypes(settings: RunSettings) -> str:
+    return ", ".join(dict.fromkeys(settings.of_model(name).model.dtype for name in settings.used_models))
+
+
+def num_trainers(settings: RunSettings) -> int:
+    """Training processes of all base models."""
+    return sum(settings.of_model(name).workers.train_workers for name in settings.used_models)
+
+
+def run_started(settings: RunSettings, run: str, ready: Ready, workers: tuple[str, ...], resumed: bool) -> RunStarted:
+    """Of a run that this process carries on."""
+    return RunStarted(
+        time_s=time.time(), run=run, model=describe_models(settings), dtype=describe_dtypes(settings), device=ready.device,
+        task_models=task_models(settings), tasks=tuple(task.name for task in settings.tasks), workers=workers,
+        batch_invariant=ready.batch_invariant, plait_version=__version__, process_id=os.getpid(), resumed=resumed,
+        total_steps={task.name: plan_of(task).total_steps for task in settings.tasks},
+    )  # fmt: skip

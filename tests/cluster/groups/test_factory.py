@@ -1,0 +1,45 @@
+"""Settings of workers that share a device."""
+
+from typing import Any
+
+import pytest
+
+from plait.cluster.groups.factory import WorkerFactory
+from plait.cluster.groups.grouped_workers import GroupedWorkers
+from plait.cluster.workers import configurations
+from plait.config.checks import check_settings
+from plait.config.run import RunSettings
+from tests.runs import tiny_task
+
+
+def settings(**workers: Any) -> RunSettings:
+    return RunSettings.model_validate({"workers": workers, "tasks": [tiny_task("a")]})
+
+
+@pytest.mark.parametrize(
+    ("workers", "problem"),
+    [
+        ({"layout": "multiplexed"}, "set workers.device_bytes"),
+        ({"device_bytes": 1000}, 'workers.device_bytes has no effect with workers.layout = "split"'),
+        (
+            {"layout": "multiplexed", "device_bytes": 1000, "train_workers": 2},
+            "workers.train_workers = 2 needs processes of their own",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_told(workers: dict[str, Any], problem: str) -> None:
+    assert any(problem in told for told in check_settings(settings(**workers)))
+
+
+@pytest.mark.parametrize("order", ["hrrs", "fifo", "round_robin", "least_recently_served", "shortest_first"])
+def test_the_settings_decide_who_makes_the_workers(order: str) -> None:
+    chosen = settings(layout="multiplexed", device_bytes=1000, order=order)
+    factory = WorkerFactory(chosen.workers, "cpu")
+    make = factory.of("model")
+    assert make is not None
+    made = make(configurations(chosen, "path", 1), 0, *[lambda *_: None] * 4)
+    assert isinstance(made, GroupedWorkers)
+    assert made.names == ("rollout", "train")
+    assert factory.groups is not None
+    assert factory.groups.of("model/train") is factory.groups.of("other/rollout")
+    assert WorkerFactory(settings().workers, "cpu").of("model") is None
