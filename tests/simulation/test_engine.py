@@ -62,8 +62,11 @@ def simulate(actions: Sequence[Action], fetch_s: float = 0.0) -> tuple[Run, Simu
             case _:
                 engine.end_stretches()
 
+    def plan(action: Action) -> None:
+        env.timeout(action.time_s).callbacks.append(lambda _: act(action))
+
     for action in actions:
-        env.timeout(action.time_s).callbacks.append(lambda _, action=action: act(action))
+        plan(action)
     env.run()
     return run, engine
 

@@ -155,8 +155,11 @@ def replay(log: list[Event], scheduler: Scheduler) -> list[Event]:
                 for chunk_id, drawn, is_last in ended:
                     simulated._on_ended(engine, engines[engine].chunks.pop(chunk_id), drawn, is_last)
 
+    def plan(number: int, event: Event) -> None:
+        env.timeout(number + 1.0).callbacks.append(lambda _: act(event))
+
     for number, event in enumerate(log):
-        env.timeout(number + 1.0).callbacks.append(lambda _, event=event: act(event))
+        plan(number, event)
     env.run()
     return dispatcher.decisions
 

@@ -33,8 +33,12 @@ def roll_out(
     for number, length in enumerate(lengths):
         request = light_request(f"r{number}", "task", POLICY, 5, 60, f"g{number // 4}")
         rollout.submit(request, length, lambda done: ended.update({done.request_id: (env.now, len(done.tokens))}))
-    if cancelled:
-        env.timeout(7.3).callbacks.append(lambda _: [rollout.cancel(f"r{number}") for number in range(cancelled)])
+
+    def cancel(_: object) -> None:
+        for number in range(cancelled):
+            rollout.cancel(f"r{number}")
+
+    env.timeout(7.3).callbacks.append(cancel)
     env.run()
     return rollout, ended
 
