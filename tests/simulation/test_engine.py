@@ -62,8 +62,11 @@ def simulate(actions: Sequence[Action], fetch_s: float = 0.0) -> tuple[Run, Simu
             case _:
                 engine.end_stretches()
 
+    def plan(action: Action) -> None:
+        env.timeout(action.time_s).callbacks.append(lambda _: act(action))
+
     for action in actions:
-        env.timeout(action.time_s).callbacks.append(lambda _, action=action: act(action))
+        plan(action)
     env.run()
     return run, engine
 
@@ -119,7 +122,7 @@ def histories(draw: st.DrawFn) -> list[Action]:
     return actions
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(histories())
 def test_it_does_what_an_engine_does_that_takes_one_step_after_another(actions: list[Action]) -> None:
     run, engine = simulate(actions)
@@ -130,7 +133,7 @@ def test_it_does_what_an_engine_does_that_takes_one_step_after_another(actions: 
     assert (engine.num_rows, engine.context_tokens) == (0, 0)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(histories())
 def test_it_never_does_two_things_at_once_and_all_its_work_is_told(actions: list[Action]) -> None:
     run, engine = simulate(actions)

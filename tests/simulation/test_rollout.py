@@ -74,7 +74,7 @@ def test_two_requests_share_their_steps() -> None:
     assert ended["r1"] == (pytest.approx(0.4 + 5 * 1.02 + 3 * 1.01), 8)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 3), st.sampled_from([90, 200, 10_000]))
 def test_every_request_draws_its_length_and_no_engine_makes_time(lengths: list[int], num_engines: int, cache_tokens: int) -> None:
     ended = run(lengths, num_engines, cache_tokens)

@@ -77,8 +77,8 @@ class SimulatedRollout:
         request = self._forget(request_id)[0]
         if self.dispatcher.remove(request):
             self.engines[request.engine].cancel([request.chunk_id])
+            self._pump_soon()
         self._end_stage()
-        self._pump_soon()
 
     def _forget(self, request_id: str) -> tuple[GenerationRequest, OnDone]:
         found = self._requests.pop(request_id)

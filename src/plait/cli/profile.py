@@ -1,0 +1,33 @@
+"""`plait profile`: what a model's calls take on this machine, for simulations of it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def profile(
+    model: Annotated[str, typer.Argument(help='A model of `plait models`, a folder, or "tiny".')] = "tiny",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the profile goes.")] = Path("profile.json"),
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "bfloat16",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller points.")] = False,
+) -> None:
+    """Measure a model on this machine, for simulations: with Plait's own engine and trainer.
+
+    Let nothing else run meanwhile. The error that is printed is that of the fit on points that it was not told.
+    """
+    import tempfile
+
+    from plait.cli.progress import progress
+    from plait.models.catalogue import find
+    from plait.models.tiny import make_tiny_model
+    from plait.simulation.measure_profile import measure
+    from plait.simulation.profile import errors_of
+
+    with tempfile.TemporaryDirectory() as scratch, progress() as tell:
+        folder = make_tiny_model(Path(scratch) / "tiny") if model == "tiny" else find(model)
+        measured = measure(folder, dtype, quick, tell)
+    measured.write(output)
+    for name, error in errors_of(measured).items():
+        print(f"{name}: off by {error.median:.1%} (median), {error.worst:.1%} (worst) on {error.num_points} points not fitted")
+    print(f"Written to {output}.")

@@ -1,0 +1,159 @@
+"""Measures a model on this machine with Plait's own engine and trainer."""
+
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.simulation.profile import Point, Profile
+
+if TYPE_CHECKING:
+    from plait.models.decoder import Decoder
+
+Tell = Callable[[str, float | None], None]
+ROWS = (1, 2, 4, 8, 16, 32)
+CONTEXTS = (32, 256, 768)
+PREFILLS = (16, 32, 64, 128, 256, 512)
+TRAINED = (64, 128, 256, 512, 1024)
+NUM_STEPS, NUM_ROUNDS = 6, 3
+"""Decode steps of a point in a round, and rounds of all points. The fastest counts: what else runs can only add to it."""
+
+
+def measure(folder: Path, dtype: str = "bfloat16", is_quick: bool = False, tell: Tell = lambda *_: None) -> Profile:
+    """Decode by rows and context, prompts, training and publishing. `is_quick`: with fewer and smaller points."""
+    import torch
+
+    from plait.models.decoder import Decoder
+    from plait.models.weights import load_model
+
+    config, weights = load_model(folder, getattr(torch, dtype))
+    rows, contexts = (ROWS[:5], CONTEXTS[:2]) if is_quick else (ROWS, CONTEXTS)
+    prefills, trained = (PREFILLS[:5], TRAINED[:4]) if is_quick else (PREFILLS, TRAINED)
+    limit = config.max_context_tokens - 2 * NUM_STEPS
+    decoder, training = Decoder(config, weights, prepack=True), _Training(Decoder(config, weights))
+    calls: dict[tuple[str, int, int], Callable[[], float]] = {
+        ("decoding", n, c): partial(_decode_s, decoder, n, c) for n in rows for c in sorted({min(c, limit) for c in contexts})
+    }
+    calls |= {("prompt", 1, n): partial(_prefill_s, decoder, n) for n in sorted({min(n, limit) for n in prefills})}
+    calls |= {("training", 1, n): partial(training.trained_s, n) for n in trained}
+    best_s = _fastest(calls, tell)
+    decode = tuple(Point(n * (c + NUM_STEPS // 2), s, n) for (what, n, c), s in best_s.items() if what == "decoding")
+    prefill, train = (
+        tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted) for wanted in ("prompt", "training")
+    )
+    return Profile(
+        model=folder.name, machine=f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {dtype}",
+        decode=decode, prefill=prefill, train=train, verify_token_s=_verify_token_s(decoder),
+        optimizer_s=training.optimizer_s(), publish_s=training.publish_s(),
+    )  # fmt: skip
+
+
+def _fastest(calls: Mapping[tuple[str, int, int], Callable[[], float]], tell: Tell) -> dict[tuple[str, int, int], float]:
+    """Of each call, over all rounds; the first one, which warms up, is left out."""
+    best_s = dict.fromkeys(calls, math.inf)
+    for number in range(NUM_ROUNDS + 1):
+        for done, (key, call) in enumerate(calls.items()):
+            tell(f"{key[0]}, {key[1]} x {key[2]} tokens", (number + done / len(calls)) / (NUM_ROUNDS + 1))
+            seconds = call()
+            if number:
+                best_s[key] = min(best_s[key], seconds)
+    return best_s
+
+
+def _engine(decoder: "Decoder", num_rows: int, num_tokens: int) -> Any:
+    from plait.engine.adapters import AdapterStore
+    from plait.engine.engine import Engine
+    from plait.engine.sampler import Sampler
+
+    def none(ref: object) -> Any:
+        raise AssertionError(f"no adapter is asked for, but {ref}")
+
+    length = num_tokens + 2 * NUM_STEPS
+    return Engine(
+        decoder, AdapterStore(none, 1), "profile", max_rows=num_rows, slot_tokens=num_rows * (length + 32), pool_tokens=64,
+        max_context_tokens=length + 32, sampler=Sampler(),
+    )  # fmt: skip
+
+
+def _submit(engine: Any, num_rows: int, num_tokens: int) -> None:
+    """Prompts differ from their first token on."""
+    from plait.types.chunks import Chunk
+    from plait.types.policy import LOCAL_TENANT, PolicyVersion
+    from plait.types.sampling import SamplingParams
+
+    policy = PolicyVersion(LOCAL_TENANT, "profile", 0)
+    for row in range(num_rows):
+        prompt = tuple((row + 7 * i) % 250 + 3 for i in range(num_tokens))
+        engine.submit(Chunk(str(row), policy, prompt, 2 * NUM_STEPS, SamplingParams(2 * NUM_STEPS, seed=row)))
+
+
+def _timed(call: Callable[[], Any]) -> float:
+    start_s = time.perf_counter()
+    call()
+    return time.perf_counter() - start_s
+
+
+def _decode_s(decoder: "Decoder", num_rows: int, num_tokens: int) -> float:
+    engine = _engine(decoder, num_rows, num_tokens)
+    _submit(engine, num_rows, num_tokens)
+    while engine.num_decoded_rows < num_rows:
+        engine.step()
+    return min(_timed(engine.step) for _ in range(NUM_STEPS))
+
+
+def _prefill_s(decoder: "Decoder", num_tokens: int) -> float:
+    """Without the decode step that follows at once."""
+    engine = _engine(decoder, 1, num_tokens)
+    _submit(engine, 1, num_tokens)
+    first_s = _timed(lambda: _until_decoding(engine))
+    return max(1e-7, first_s - min(_timed(engine.step) for _ in range(NUM_STEPS)))
+
+
+def _until_decoding(engine: Any) -> None:
+    while not engine.num_decoded_rows:
+        engine.step()
+
+
+def _verify_token_s(decoder: "Decoder") -> float:
+    from plait.engine.step_times import measure_step_times
+
+    times = measure_step_times(decoder, time.perf_counter, 4)
+    return max(0.0, times[4, 4] - times[4, 1]) / (4 * 3)
+
+
+class _Training:
+    """Rank 16 at all linear layers."""
+
+    def __init__(self, decoder: "Decoder") -> None:
+        from plait.lora.initial import pristine_adapter
+        from plait.training.trainer import AdapterTrainer
+        from plait.types.lora import LoraConfig
+
+        self._decoder = decoder
+        self._lora = LoraConfig(16, 32, ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"))
+        self._trainer = AdapterTrainer(decoder, self._lora, pristine_adapter(decoder.config, self._lora))
+
+    def trained_s(self, num_tokens: int) -> float:
+        """In sequences of up to 128 tokens."""
+        from plait.config.task import LossSettings
+        from plait.types.datum import Datum
+
+        length = min(128, num_tokens)
+        ones, tokens = (1.0 / length,) * length, tuple(i % 250 + 3 for i in range(length + 1))
+        datum = Datum(tokens[:-1], tokens[1:], weights=ones, logprobs=(-1.0,) * length, advantages=ones)
+        return _timed(lambda: self._trainer.forward_backward([datum] * (num_tokens // length), LossSettings()))
+
+    def optimizer_s(self) -> float:
+        from plait.config.task import OptimizerSettings
+
+        return _timed(lambda: self._trainer.optim_step(OptimizerSettings()))
+
+    def publish_s(self) -> float:
+        """What an engine does with an adapter that comes."""
+        from plait.lora.fused import FusedAdapter
+
+        tensors = self._trainer.adapter_tensors()
+        return _timed(lambda: FusedAdapter(self._lora, tensors, self._decoder.config, self._decoder.dtype))
