@@ -1,6 +1,9 @@
 """A worker group in simulated time against formulas and an obvious simulation of its own."""
 
 import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import simpy
@@ -61,14 +64,19 @@ def waits_of(order: Order, calls: list[tuple[float, float]]) -> list[float]:
     for warm, service_s in enumerate(SERVICES_S):
         group.services.observe(FunctionCall(f"w{warm}", "d", f"f{service_s}", "w", 0, 0.0), service_s)
     for index, (arrival_s, _) in enumerate(calls):
-        env.timeout(arrival_s).callbacks.append(lambda _, index=index: submit(index))
+        env.timeout(arrival_s).callbacks.append(partial(_told, submit, index))
     env.run()
     return waits
 
 
+def _told(what: Callable[[Any], None], value: Any, _: object) -> None:
+    what(value)
+
+
 def reference_waits(calls: list[tuple[float, float]]) -> list[float]:
     """Highest response ratio next, looking at everything that waits each time."""
-    waits, waiting, now_s, following = [0.0] * len(calls), [], 0.0, 0
+    waits, now_s, following = [0.0] * len(calls), 0.0, 0
+    waiting: list[int] = []
     for _ in calls:
         if not waiting:
             now_s = max(now_s, calls[following][0])
@@ -140,7 +148,7 @@ def test_a_withdrawn_call_frees_its_group() -> None:
     for name in ("a", "b", "c"):
         group.join(name, name, 0, Tier.HOST)
         call = FunctionCall(name, name, "f", "s", 0, 0.0)
-        group.submit(CallStretch(call, Role.TRAIN, 10.0, lambda _, name=name: done.append(name)))
+        group.submit(CallStretch(call, Role.TRAIN, 10.0, partial(_told, done.append, name)))
     env.run(until=4.0)
     assert group.withdraw("b") == (0, 0.0)
     assert group.withdraw("a") == (0, pytest.approx(4.0))
