@@ -122,11 +122,18 @@ class DeviceState:
         for decoder in self.worker.decoders:
             decoder.lay_out(weights)
         weights.close()
-        for name, trainer in self._trainers().items():
-            trainer.take_back({k: t for group in self._groups_of(name) for k, t in self._memory.acquire(group, True).items()})
+        self._take_back()
         if self._engine is not None:
             self._engine.take_back(self._memory.take_cache(self.deployment))
         self.is_resident = True
+
+    def _take_back(self) -> None:
+        """Tensors that are stored once for several are copied to be written into, and lie there twice meanwhile: in the room of
+        what training does not need before it runs."""
+        self._memory.take_room(self.deployment, max(0, self._static_bytes - self._embedding_bytes))
+        for name, trainer in self._trainers().items():
+            trainer.take_back({k: t for group in self._groups_of(name) for k, t in self._memory.acquire(group, True).items()})
+        self._memory.take_room(self.deployment, self._room_bytes)
 
     def close(self) -> None:
         """The deployment is gone."""
