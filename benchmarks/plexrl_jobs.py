@@ -47,20 +47,20 @@ class Scenario:
 PAIR = Scenario(
     "two jobs",
     (
-        Job("chat", "small", "lora", "vowel_share", 4, 8, 12, 0.4),
-        Job("code", "middle", "full", "variety", 4, 4, 8, 0.6, "fixed"),
+        Job("chat", "middle", "lora", "vowel_share", 4, 8, 12, 0.4),
+        Job("code", "middle", "full", "variety", 4, 5, 8, 0.6, "fixed"),
     ),
 )
 """A training pool of each alone is idle for 70 to 81 % of the time."""
 SIX = Scenario(
     "six jobs",
     (
-        Job("chat", "small", "lora", "vowel_share", 2, 4, 16, 1.0),
-        Job("code", "middle", "full", "variety", 2, 4, 8, 1.5, "fixed"),
-        Job("search", "large", "lora", "digit_share", 1, 4, 12, 2.0),
-        Job("maths", "small", "full", "space_share", 4, 4, 8, 1.2),
-        Job("tools", "middle", "lora", "upper_share", 1, 8, 12, 1.5, "fixed"),
-        Job("games", "small", "full", "variety", 2, 4, 12, 1.5),
+        Job("chat", "small", "lora", "vowel_share", 2, 4, 16, 0.8),
+        Job("code", "middle", "full", "variety", 2, 4, 8, 1.2, "fixed"),
+        Job("search", "large", "lora", "digit_share", 1, 4, 12, 1.2),
+        Job("maths", "small", "full", "space_share", 4, 4, 8, 0.9),
+        Job("tools", "middle", "lora", "upper_share", 1, 8, 12, 1.0, "fixed"),
+        Job("games", "small", "full", "variety", 2, 4, 12, 1.0),
     ),
 )
 SCENARIOS = (PAIR, SIX)
@@ -90,7 +90,7 @@ def _task(job: Job) -> TaskSettings:
     adapter = {"lora": LoraSettings(rank=8, alpha=16.0, seed=seed)} if job.training == "lora" else {}
     environment = FunctionSettings(
         function=f"{REWARDS}:{job.reward}", examples=f"{REWARDS}:examples", seed=seed, require_stop=False,
-        delay=DelaySettings(kind=job.tool_kind, mean_s=job.tool_s, sigma=0.5), turn_timeout_s=120.0, score_timeout_s=120.0,
+        delay=DelaySettings(kind=job.tool_kind, mean_s=job.tool_s, sigma=0.3), turn_timeout_s=120.0, score_timeout_s=120.0,
     )  # fmt: skip
     return TaskSettings(
         name=job.name, environment=environment, steps=MAX_STEPS, groups_per_step=job.groups, group_size=job.group_size,
