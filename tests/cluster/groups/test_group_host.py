@@ -137,6 +137,16 @@ def test_a_model_for_which_there_is_no_room_is_refused_and_the_others_go_on(tmp_
     opened(host, "a", "other")
 
 
+def test_all_weights_are_refused_where_an_adapter_fits(tmp_path: Path) -> None:
+    size = footprint(tmp_path, TRAIN, training="full")
+    for number, device_bytes in enumerate((size - 1, size)):
+        host = DrivenHost(tmp_path / f"{number}", device_bytes=device_bytes)
+        host.add("a", roles=(TRAIN,))
+        answer = host.call("a", OpenModel("m", "local", LORA, str(tmp_path / f"m-{number}"), training="full"))
+        assert isinstance(answer, ModelOpened if device_bytes == size else CallFailed), answer
+        assert host.host.states["a"].num_bytes <= device_bytes
+
+
 def test_a_deployment_that_does_not_fit_alone_is_refused(tmp_path: Path) -> None:
     host = DrivenHost(tmp_path, device_bytes=footprint(tmp_path, ROLLOUT) - 1)
     refused = host.add("a", roles=(ROLLOUT,))

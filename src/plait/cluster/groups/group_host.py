@@ -152,7 +152,8 @@ class GroupHost:
         self._ensure_resident(frame.deployment)
         self._call, self._call_start_s = frame, time.perf_counter()
         state = self.states[frame.deployment]
-        num_bytes = opening_bytes(frame.message, state.worker.decoders[-1].config)
+        base = state.worker.decoders[-1]
+        num_bytes = opening_bytes(frame.message, base.config, base.dtype.itemsize)
         if num_bytes and not self._fit(state, num_bytes):
             self._send(FromDeployment(frame.deployment, refusal(frame.message, num_bytes, self.memory.device_bytes)))
         else:

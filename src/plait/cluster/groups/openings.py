@@ -8,23 +8,31 @@ from plait.cluster.messages import FromWorker, JobFailed, OpenTask, ToWorker
 from plait.cluster.model_messages import OPENING, CallFailed, OpenModel
 from plait.config.task import TaskSettings
 from plait.lora.modules import adapter_shapes
+from plait.models.tensor_names import tensor_shapes
 from plait.types.errors import AdapterError
 from plait.types.lora import LoraConfig
 from plait.types.model import ModelConfig
+from plait.types.policy import Training
 
 BYTES_PER_PARAMETER = 16
 """Float32 parameter, two moments, gradient."""
+MORE_BYTES_PER_WEIGHT = 4
+"""Where all weights are trained: the gradient of one pass, besides what is computed with."""
 
 
-def opening_bytes(message: ToWorker, config: ModelConfig) -> int:
-    """What an adapter that the message opens may come to need on the device; 0 if it opens none, or cannot."""
+def opening_bytes(message: ToWorker, config: ModelConfig, weight_bytes: int) -> int:
+    """What training that the message opens may come to need on the device; 0 if it opens none, or cannot. `weight_bytes`: of one
+    value of the base, as it is computed with."""
     match message:
         case OpenTask(settings_json=text):
-            lora = _task_lora(text)
-        case OpenModel(lora=lora):
+            training, lora = _task_training(text)
+        case OpenModel(lora=lora, training=training):
             pass
         case _:
             return 0
+    if training == "full":
+        values = sum(math.prod(shape) for shape in tensor_shapes(config).values())
+        return values * (BYTES_PER_PARAMETER + MORE_BYTES_PER_WEIGHT + weight_bytes)
     try:
         shapes = adapter_shapes(config, lora) if lora is not None else {}
     except AdapterError:
@@ -32,12 +40,13 @@ def opening_bytes(message: ToWorker, config: ModelConfig) -> int:
     return BYTES_PER_PARAMETER * sum(math.prod(shape) for shape in shapes.values())
 
 
-def _task_lora(text: str) -> LoraConfig | None:
+def _task_training(text: str) -> tuple[Training, LoraConfig | None]:
     try:
-        lora = TaskSettings.model_validate_json(text).lora
+        settings = TaskSettings.model_validate_json(text)
     except ValidationError:
-        return None
-    return LoraConfig(lora.rank, lora.alpha, lora.target_modules, lora.seed)
+        return "lora", None
+    lora = settings.lora
+    return settings.training, LoraConfig(lora.rank, lora.alpha, lora.target_modules, lora.seed)
 
 
 def refusal(message: ToWorker, num_bytes: int, device_bytes: int) -> FromWorker:
