@@ -51,7 +51,7 @@ PAIR = Scenario(
         Job("code", "middle", "full", "variety", 4, 5, 8, 0.6, "fixed"),
     ),
 )
-"""A training pool of each alone is idle for 70 to 81 % of the time."""
+"""The training worker of each alone is idle for about 80 % of the time."""
 SIX = Scenario(
     "six jobs",
     (
