@@ -69,6 +69,7 @@ bench: setup ## Run every benchmark in its quick form
 	$(BIN)/python -m benchmarks.concurrency --quick
 	$(BIN)/python -m benchmarks.hrrs --quick
 	$(BIN)/python -m benchmarks.placement --quick
+	$(BIN)/python -m benchmarks.plexrl --quick
 	$(BIN)/python -m benchmarks.state --quick
 
 bench-peers: setup ## Install the systems to compare with, each in an environment of its own

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -233,6 +234,34 @@ def test_cleanup_runs_when_the_engine_fails_or_the_episode_is_cancelled() -> Non
 
     asyncio.run(cancel())
     assert environment.calls == ["setup", "cleanup"] * 2
+
+
+def test_who_is_cancelled_while_he_waits_for_a_tool_leaves_no_call_behind() -> None:
+    """A call that was made and never awaited is an error here."""
+    environment = FakeEnvironment()
+    settings = EnvironmentSettings(delay=DelaySettings(kind="fixed", mean_s=3600.0))
+
+    async def cancel() -> None:
+        running = asyncio.create_task(
+            run_episode(
+                environment,
+                DriftingTokenizer(),
+                Policy(ended("a")),
+                settings,
+                EXAMPLE,
+                0,
+                0,
+                max_new_tokens=1,
+                max_context_tokens=99,
+            )
+        )
+        await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(cancel())
+    gc.collect()
+    assert environment.calls == ["setup", "cleanup"]
 
 
 def test_waits_are_reported_with_the_delay() -> None:

@@ -119,7 +119,7 @@ class _Episode:
 
     async def run(self, max_new_tokens: int, max_context_tokens: int) -> tuple[str, Score]:
         try:
-            self._state = await self._wait(self._environment.setup(self._example))
+            self._state = await self._wait(lambda: self._environment.setup(self._example))
             stop = await self._converse(max_context_tokens - max_new_tokens)
             return stop, await self._score(stop)
         finally:
@@ -149,7 +149,7 @@ class _Episode:
 
     async def _react(self, segment: Segment, turn: int) -> bool:
         """Let the environment take its turn; False if the episode is over."""
-        reply = await self._wait(self._environment.turn(self._example, self._state, self._answers), turn)
+        reply = await self._wait(lambda: self._environment.turn(self._example, self._state, self._answers), turn)
         self._state = reply.state
         if reply.message is None:
             return False
@@ -160,25 +160,25 @@ class _Episode:
     async def _score(self, stop: str) -> Score:
         if not self._answers or self._is_cut_off(stop):
             return Score(0.0)
-        return await self._wait(self._environment.score(self._example, self._state, self._answers), len(self._answers))
+        return await self._wait(lambda: self._environment.score(self._example, self._state, self._answers), len(self._answers))
 
     def _is_cut_off(self, stop: str) -> bool:
         return self._settings.require_stop and stop not in STOPPED_BY_POLICY
 
     async def _clean_up(self) -> None:
         try:
-            await self._wait(self._environment.cleanup(self._example, self._state))
+            await self._wait(lambda: self._environment.cleanup(self._example, self._state))
         except EnvironmentFailure as failure:
             self._on_failure(failure)
 
-    async def _wait(self, call: Awaitable[Result], turn: int | None = None) -> Result:
+    async def _wait(self, call: Callable[[], Awaitable[Result]], turn: int | None = None) -> Result:
         """Wait for the environment, with the artificial delay of turns and scoring before it."""
         start_s = time.time()
         try:
             if turn is not None:
                 settings = self._settings
                 await _sleep(delay_s(settings.delay, settings.seed, self._example.example_id, self._sample_index, turn))
-            return await call
+            return await call()
         finally:
             if self._on_wait is not None:
                 self._on_wait(start_s, time.time())

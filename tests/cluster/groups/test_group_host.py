@@ -9,22 +9,26 @@ from plait.cluster.messages import ROLLOUT, TRAIN, Ready, StartFailed
 from plait.cluster.model_messages import CallDone, CallFailed, CloseModel, ModelOpened, OpenModel
 from plait.cluster.rollout_role import RolloutRole
 from plait.residency.tier import Tier
+from plait.types.policy import Training
 from tests.cluster.groups.hosts import DrivenHost, first_chunk, next_chunk
 from tests.cluster.models import LORA, backward, rows, step
 
+LARGE = 5
+"""Seed of a base whose tensors are contents of their own."""
 
-def opened(host: DrivenHost, deployment: str, model: str) -> ModelOpened:
+
+def opened(host: DrivenHost, deployment: str, model: str, training: Training = "lora") -> ModelOpened:
     folder = host.folder / "models" / deployment / model
-    answer = host.call(deployment, OpenModel(model, "local", LORA, str(folder)))
+    answer = host.call(deployment, OpenModel(model, "local", LORA, str(folder), training=training))
     assert isinstance(answer, ModelOpened), answer
     return answer
 
 
-def trained(host: DrivenHost, deployments: tuple[str, ...]) -> dict[str, list[object]]:
+def trained(host: DrivenHost, deployments: tuple[str, ...], training: Training = "lora") -> dict[str, list[object]]:
     """Two steps of a model of each, call by call in turn; gradients wait while the others run."""
     results: dict[str, list[object]] = {name: [] for name in deployments}
     for name in deployments:
-        opened(host, name, f"m-{name}")
+        opened(host, name, f"m-{name}", training)
     for number in range(2):
         for name in deployments:
             done = host.call(name, backward(3 * number + 1, model_id=f"m-{name}"))
@@ -36,12 +40,12 @@ def trained(host: DrivenHost, deployments: tuple[str, ...]) -> dict[str, list[ob
     return results
 
 
-def footprint(folder: Path, *roles: str, seed: int = 0) -> int:
+def footprint(folder: Path, *roles: str, seed: int = 0, training: Training = "lora") -> int:
     """Of a deployment alone, with a model open if it trains."""
     host = DrivenHost(folder / f"measured-{seed}")
     assert isinstance(host.add("x", seed, roles), Ready)
     if TRAIN in roles:
-        opened(host, "x", "m")
+        opened(host, "x", "m", training)
     size = host.host.states["x"].num_bytes
     host.remove("x")
     host.memory.close()
@@ -62,6 +66,18 @@ def test_training_by_turns_has_the_bits_of_training_alone(tmp_path: Path) -> Non
         host.remove(name)
     assert host.memory.names() == [], "something is kept of those that left"
     assert host.memory.used_bytes() == dict.fromkeys(Tier, 0)
+
+
+def test_weights_that_are_trained_as_a_whole_need_no_more_room_for_being_shared_at_first(tmp_path: Path) -> None:
+    """Jobs on one base begin with equal weights and with moments of zero, which are stored once until somebody trains."""
+    size = footprint(tmp_path, TRAIN, seed=LARGE, training="full")
+    host = DrivenHost(tmp_path / "together", device_bytes=size)
+    alone = DrivenHost(tmp_path / "alone")
+    for name in ("a", "b"):
+        assert isinstance(host.add(name, LARGE, (TRAIN,)), Ready)
+        alone.add(name, LARGE, (TRAIN,))
+    together = trained(host, ("a", "b"), "full")
+    assert together == {name: trained(alone, (name,), "full")[name] for name in ("a", "b")}
 
 
 def test_a_parked_deployment_holds_nothing_on_the_device(tmp_path: Path) -> None:
@@ -119,6 +135,16 @@ def test_a_model_for_which_there_is_no_room_is_refused_and_the_others_go_on(tmp_
     assert isinstance(host.call("a", backward(1, model_id="m-a")), CallDone)
     host.call("a", CloseModel("m-a"))
     opened(host, "a", "other")
+
+
+def test_all_weights_are_refused_where_an_adapter_fits(tmp_path: Path) -> None:
+    size = footprint(tmp_path, TRAIN, training="full")
+    for number, device_bytes in enumerate((size - 1, size)):
+        host = DrivenHost(tmp_path / f"{number}", device_bytes=device_bytes)
+        host.add("a", roles=(TRAIN,))
+        answer = host.call("a", OpenModel("m", "local", LORA, str(tmp_path / f"m-{number}"), training="full"))
+        assert isinstance(answer, ModelOpened if device_bytes == size else CallFailed), answer
+        assert host.host.states["a"].num_bytes <= device_bytes
 
 
 def test_a_deployment_that_does_not_fit_alone_is_refused(tmp_path: Path) -> None:

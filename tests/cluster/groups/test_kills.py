@@ -1,0 +1,116 @@
+"""kill -9 of a group's process, and then of its controller, at random moments of two jobs: the steps of an unbroken run."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from plait.client.runs import run_file
+from plait.cluster.groups.group_link import GROUP_MODULE
+from plait.config.load import effective_toml, load_settings
+from plait.config.run import RunSettings
+from plait.models.tiny import make_tiny_model
+from plait.observe.events import WorkerLost
+from plait.observe.log import read_events
+from plait.state.records import list_steps
+from plait.state.rundir import RunDirectory
+from tests.cluster.groups.jobs import SHAPES
+from tests.runs import digests, full_task, tiny_settings, tiny_task
+
+NUM_STEPS = 7
+DEVICE_BYTES = 24_000_000
+"""The largest of their four deployments, and hardly more."""
+SEED = 11
+RUN = """
+import sys
+from pathlib import Path
+from plait.client.runs import run_file
+from plait.config.load import load_settings
+from plait.state.rundir import RunDirectory
+
+directory = RunDirectory.open(Path(sys.argv[1]))
+run_file(load_settings(directory.config), directory, show_progress=False)
+"""
+
+
+def test_whatever_is_killed_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+    settings = two_jobs(tmp_path)
+    whole = RunDirectory.create(tmp_path, "whole", effective_toml(settings))
+    assert run_file(settings, whole, show_progress=False) == "done"
+    broken = RunDirectory.create(tmp_path, "broken", effective_toml(settings))
+    killed_in_turn(broken, random.Random(SEED))
+    assert run_file(load_settings(broken.config), broken, resume=True, show_progress=False) == "done"
+    for task in ("a", "b"):
+        assert digests(broken, task) == digests(whole, task)
+        assert [step for step, _, _ in digests(broken, task)] == list(range(1, NUM_STEPS + 1))
+
+
+def two_jobs(folder: Path) -> RunSettings:
+    """An adapter on one base, all weights of another."""
+    for name in "ab":
+        make_tiny_model(folder / name, seed=ord(name), **SHAPES[name])
+    tasks = [tiny_task("a", model="a", steps=NUM_STEPS), full_task("b", model="b", steps=NUM_STEPS)]
+    for task in tasks:
+        task["environment"] |= {"delay": {"kind": "fixed", "mean_s": 0.1}}
+    models = [{"name": name, "path": str(folder / name), "max_context_tokens": 128} for name in "ab"]
+    workers = {"layout": "multiplexed", "device_bytes": DEVICE_BYTES, "environment_processes": 1}
+    return tiny_settings(folder, *tasks, model=models[0], models=models[1:], workers=workers)
+
+
+def killed_in_turn(directory: RunDirectory, chance: random.Random) -> None:
+    """The group three times, then the controller; the group does not outlive it."""
+    controller = subprocess.Popen([sys.executable, "-c", RUN, str(directory.path)], start_new_session=True)
+    try:
+        killed: list[int] = []
+        for _ in range(3):
+            wait_for_steps(directory, chance.randint(1, 2), controller)
+            time.sleep(chance.random() * 0.3)
+            killed.append(group_of(controller, killed))
+            os.kill(killed[-1], signal.SIGKILL)
+        wait_for_steps(directory, chance.randint(1, 2), controller)
+        last = group_of(controller, killed)
+        time.sleep(chance.random() * 0.3)
+        assert controller.poll() is None, "the run was over before its controller was to be killed"
+    finally:
+        controller.kill()
+        controller.wait()
+    wait_for(lambda: not psutil.pid_exists(last) and directory.holder() is None, "the group outlives its controller")
+    lost = [event for event in read_events(directory.events) if isinstance(event, WorkerLost)]
+    assert len({event.cause for event in lost}) == 3, "a loss goes unheard"
+    assert len(lost) <= 3 * 4, "a deployment hears of a loss twice"
+
+
+def group_of(controller: subprocess.Popen[bytes], killed: list[int]) -> int:
+    """Its group's process, when it is up again."""
+    found: list[int] = []
+
+    def is_up() -> bool:
+        children = psutil.Process(controller.pid).children(recursive=True)
+        found[:] = [child.pid for child in children if child.pid not in killed and GROUP_MODULE in child.cmdline()]
+        return bool(found)
+
+    wait_for(is_up, "the group does not come back")
+    return found[0]
+
+
+def wait_for_steps(directory: RunDirectory, num_more: int, controller: subprocess.Popen[bytes]) -> None:
+    target = num_steps(directory) + num_more
+    wait_for(lambda: num_steps(directory) >= target or controller.poll() is not None, "no step")
+    assert controller.poll() is None, "the run was over too soon"
+
+
+def num_steps(directory: RunDirectory) -> int:
+    """Of all tasks, that are durable."""
+    return sum(max(list_steps(directory.steps_folder(task)), default=0) for task in ("a", "b"))
+
+
+def wait_for(condition, problem: str) -> None:  # type: ignore[no-untyped-def]
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s, f"{problem} within a minute"
+        time.sleep(0.02)
