@@ -39,6 +39,9 @@ class StepCosts:
     def offload_s(self, num_bytes: float, tier: str) -> float:
         return 0.0
 
+    def fetch_s(self, num_tokens: int) -> float:
+        return 0.0
+
 
 def request(number: int, group: str = "") -> GenerationRequest:
     policy = PolicyVersion("tenant", "task", 0)

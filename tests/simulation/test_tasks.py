@@ -12,7 +12,8 @@ from plait.simulation.hardware import accelerator
 from plait.simulation.lengths import Lengths
 from plait.simulation.model_shapes import model_shape
 from plait.simulation.rollout import SimulatedRollout
-from plait.simulation.tasks import SimulatedTasks, TaskShape
+from plait.simulation.task_shape import TaskShape
+from plait.simulation.tasks import SimulatedTasks
 from plait.simulation.trainer import SimulatedTrainer
 
 LENGTHS = Lengths(median_tokens=200, sigma=0.7, correlation=0.7, max_tokens=2000)

@@ -32,6 +32,7 @@ EXTRA_OF_MODULE = {
     "google": "server",
     "zstandard": "server",
     "ray": "ray",
+    "simpy": "simulate",
 }
 """Which extra of the package brings a module that may be missing."""
 
@@ -58,6 +59,8 @@ COMMANDS = {
     "checkpoints": Command("plait.cli.checkpoints", "app", "List, show, delete and export what a server has stored."),
     "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
     "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
+    "simulate": Command("plait.cli.simulate", "simulate", "Simulate a cluster with Plait's own schedulers, and compare systems."),
+    "plan": Command("plait.cli.plan", "plan", "Find the smallest cluster on which jobs keep their bounds."),
     "version": Command("plait.cli.version", "version", "Print the version."),
 }
 

@@ -59,6 +59,10 @@ class CostModel(Protocol):
 
     def offload_s(self, num_bytes: float, tier: str) -> float: ...
 
+    def fetch_s(self, num_tokens: int) -> float:
+        """Caches of so many tokens, from where another engine has left them."""
+        ...
+
 
 class RooflineCosts:
     """A model over `num_devices`. `trained_share`: of the parameters that are trained, 1 in full, an adapter's share else."""
@@ -134,6 +138,11 @@ class RooflineCosts:
 
     def offload_s(self, num_bytes: float, tier: str) -> float:
         return self.load_s(num_bytes, tier)
+
+    def fetch_s(self, num_tokens: int) -> float:
+        """Each device takes its share of the heads over its own network link."""
+        rate = self.device.network_bytes_per_s * self.efficiency.transfer * self.num_devices
+        return num_tokens * self.shape.kv_bytes_per_token / rate
 
     def _tier_bytes_per_s(self, tier: str) -> float:
         rate = {"host": self.device.host_bytes_per_s, "disk": self.device.disk_bytes_per_s}[tier]

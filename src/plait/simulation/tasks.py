@@ -2,67 +2,64 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import msgspec
 import simpy
 
 from plait.rollout.request import GenerationRequest
 from plait.simulation.costs import CostModel
-from plait.simulation.lengths import Lengths
 from plait.simulation.light_request import light_request
 from plait.simulation.rollout import SimulatedRollout
+from plait.simulation.step_record import StepRecord
+from plait.simulation.task_shape import TaskShape
 from plait.simulation.trainer import SimulatedTrainer
-from plait.tasks.commands import Command, Evaluate, OpenTask, RollOut, Train
+from plait.tasks.commands import Command, Evaluate, OpenTask, RollOut, StopTask, Train, WarmStep
 from plait.tasks.manager import TaskManager
-from plait.tasks.plan import TaskPlan
 from plait.types.policy import PolicyVersion
 
-
-class TaskShape(msgspec.Struct, frozen=True):
-    """What one task asks of the cluster."""
-
-    name: str
-    steps: int
-    groups_per_step: int
-    group_size: int
-    prompt_tokens: int
-    lengths: Lengths
-    delay_s: float = 0.0
-    """Median time of the environment after each answer: tools, verifiers."""
-    delay_sigma: float = 0.0
-    """Of the natural logarithm of the delay; 0: it is always the same."""
-    turns: int = 1
-    tenant: str = "tenant"
-    max_staleness: int = 0
-    arrival_s: float = 0.0
-
-    @property
-    def plan(self) -> TaskPlan:
-        return TaskPlan(
-            tenant=self.tenant, name=self.name, warm_steps=0, rl_steps=self.steps, max_staleness=self.max_staleness,
-            has_evaluation=False,
-        )  # fmt: skip
+OnStep = Callable[[str, int, float], None]
+"""(task, step, time) of each committed step."""
+OnRequest = Callable[[str, int, float, float, int], None]
+"""(task, step, start, end, tokens drawn) of each generation that counts."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Batch:
+    shape: TaskShape
+    step: int
+    policy: PolicyVersion
+    start_s: float
+    num_samples: int
     left: int
+    """Samples that are not scored; 0: it is closed, and whatever still comes is thrown away."""
     num_tokens: int = 0
+    num_sampled_tokens: int = 0
+    tail_start_s: float = 0.0
+    generating: dict[str, None] = field(default_factory=dict)
+    """Requests under way, in order."""
+    ready_s: float = 0.0
 
 
 class SimulatedTasks:
-    """`on_step` is told (task, step, time) of each committed step."""
+    """`manager`: a compared system's. With `knows_lengths` requests say how long they become, and have no siblings.
+
+    `over_issue` times the groups are issued; those that end first are kept, the others thrown away.
+    """
 
     def __init__(
         self, env: simpy.Environment, rollout: SimulatedRollout, trainer: SimulatedTrainer, train_costs: CostModel, seed: int,
-        on_step: Callable[[str, int, float], None] | None = None,
+        on_step: OnStep | None = None, on_record: Callable[[StepRecord], None] | None = None, manager: TaskManager | None = None,
+        *, on_request: OnRequest | None = None, knows_lengths: bool = False, over_issue: int = 1,
     ) -> None:  # fmt: skip
         self.env, self.rollout, self.trainer, self._train_costs = env, rollout, trainer, train_costs
-        self.manager = TaskManager()
-        self._seed, self._on_step = str(seed), on_step
+        self.manager = TaskManager() if manager is None else manager
+        self._seed, self._knows_lengths, self._over_issue = str(seed), knows_lengths, over_issue
+        self._on_step, self._on_record, self._on_request = on_step, on_record, on_request
         self._shapes: dict[str, TaskShape] = {}
         self._batches: dict[tuple[str, int], _Batch] = {}
+        """From their rollout to their commit."""
+        self.end_s = 0.0
+        """Of the latest committed step. The clock may go on past it: timers of what was cut short run out as well."""
 
     def add(self, shape: TaskShape) -> None:
         """It comes at its `arrival_s`."""
@@ -78,37 +75,51 @@ class SimulatedTasks:
                 case RollOut(task, step, version):
                     self._roll_out(self._shapes[task], step, version)
                 case Train(task, step):
-                    self._train(self._shapes[task], step)
-                case Evaluate():
-                    raise AssertionError("simulated tasks have no evaluations")
+                    self._train(self._batches[task, step])
+                case StopTask(task):
+                    del self._shapes[task]
+                case Evaluate() | WarmStep():
+                    raise AssertionError("simulated tasks have neither evaluations nor warm steps")
+
+    # ---- rollout
 
     def _roll_out(self, shape: TaskShape, step: int, version: int) -> None:
-        policy = shape.plan.policy(version)
-        self._batches[shape.name, step] = _Batch(shape.groups_per_step * shape.group_size)
-        for group in range(shape.groups_per_step):
+        num_samples = shape.groups_per_step * shape.group_size
+        batch = _Batch(shape, step, shape.plan.policy(version), self.env.now, num_samples, num_samples)
+        self._batches[shape.name, step] = batch
+        for group in range(shape.groups_per_step * self._over_issue):
             for sample in range(shape.group_size):
-                self._turn(shape, step, policy, (group, sample), shape.prompt_tokens, 0)
+                self._turn(batch, (group, sample), shape.prompt_tokens, 0)
 
-    def _turn(
-        self, shape: TaskShape, step: int, policy: PolicyVersion, who: tuple[int, int], context_tokens: int, turn: int
-    ) -> None:
-        group = f"{shape.name}/{step}/{who[0]}"
+    def _turn(self, batch: _Batch, who: tuple[int, int], context_tokens: int, turn: int, follows: str = "") -> None:
+        shape, start_s = batch.shape, self.env.now
+        group = f"{shape.name}/{batch.step}/{who[0]}"
         name = f"{group}/{who[1]}/{turn}"
         length = shape.lengths.draw(self._seed, group, who[1] + shape.group_size * turn)
-        own_group = group if turn == 0 else ""
-        request = light_request(name, shape.name, policy, context_tokens, shape.lengths.max_tokens, own_group)
-        self.rollout.submit(request, length, lambda done: self._answered(shape, step, policy, who, done, turn))
+        most = length if self._knows_lengths else shape.lengths.max_tokens
+        own_group = "" if turn or self._knows_lengths else group
+        request = light_request(name, shape.name, batch.policy, context_tokens, most, own_group)
+        batch.generating[name] = None
+        self.rollout.submit(request, length, lambda done: self._answered(batch, who, done, turn, start_s), follows)
 
-    def _answered(
-        self, shape: TaskShape, step: int, policy: PolicyVersion, who: tuple[int, int], done: GenerationRequest, turn: int
-    ) -> None:
-        context_tokens = len(done.context_tokens) + len(done.tokens)
+    def _answered(self, batch: _Batch, who: tuple[int, int], done: GenerationRequest, turn: int, start_s: float) -> None:
+        shape = batch.shape
+        del batch.generating[done.request_id]
+        batch.num_sampled_tokens += len(done.tokens)
+        if self._on_request is not None:
+            self._on_request(shape.name, batch.step, start_s, self.env.now, len(done.tokens))
+        num_tokens = len(done.context_tokens) + len(done.tokens)
+        goes_on = turn + 1 < shape.turns
+        if goes_on:
+            self.rollout.keep(done)
 
         def react(_: object) -> None:
-            if turn + 1 < shape.turns:
-                self._turn(shape, step, policy, who, context_tokens, turn + 1)
+            if not batch.left:
+                self.rollout.caches.forget(done.request_id)
+            elif goes_on:
+                self._turn(batch, who, num_tokens + shape.observation_tokens, turn + 1, done.request_id)
             else:
-                self._scored(shape, step, policy, context_tokens)
+                self._scored(batch, num_tokens)
 
         self.env.timeout(self._delay_s(shape, done.request_id)).callbacks.append(react)
 
@@ -117,20 +128,34 @@ class SimulatedTasks:
             return shape.delay_s
         return shape.delay_s * random.Random(f"{self._seed}/{name}").lognormvariate(0.0, shape.delay_sigma)
 
-    def _scored(self, shape: TaskShape, step: int, policy: PolicyVersion, num_tokens: int) -> None:
-        batch = self._batches[shape.name, step]
+    def _scored(self, batch: _Batch, num_tokens: int) -> None:
         batch.left -= 1
         batch.num_tokens += num_tokens
-        if not batch.left:
-            self._do(self.manager.batch_ready(shape.name, step, [policy]))
+        if batch.left >= batch.num_samples // 10:
+            batch.tail_start_s = self.env.now
+        if batch.left:
+            return
+        for request_id in list(batch.generating):
+            self.rollout.cancel(request_id)
+        batch.generating.clear()
+        batch.ready_s = self.env.now
+        self._do(self.manager.batch_ready(batch.shape.name, batch.step, [batch.policy]))
 
-    def _train(self, shape: TaskShape, step: int) -> None:
-        num_tokens = self._batches.pop((shape.name, step)).num_tokens
+    # ---- training
+
+    def _train(self, batch: _Batch) -> None:
         self.trainer.submit(
-            f"{shape.name}/{step}", shape.tenant, num_tokens, self._train_costs, lambda: self._committed(shape.name, step)
-        )
+            f"{batch.shape.name}/{batch.step}", batch.shape.tenant, batch.num_tokens, self._train_costs,
+            lambda first_s: self._committed(batch, first_s),
+        )  # fmt: skip
 
-    def _committed(self, task: str, step: int) -> None:
+    def _committed(self, batch: _Batch, first_s: float) -> None:
+        name, step = batch.shape.name, batch.step
+        del self._batches[name, step]
+        self.end_s = self.env.now
+        if self._on_record is not None:
+            times_s = (batch.start_s, batch.tail_start_s, batch.ready_s, first_s, self.env.now)
+            self._on_record(StepRecord(name, step, *times_s, batch.num_tokens, batch.num_sampled_tokens))
         if self._on_step is not None:
-            self._on_step(task, step, self.env.now)
-        self._do(self.manager.committed(task, step))
+            self._on_step(name, step, self.env.now)
+        self._do(self.manager.committed(name, step))

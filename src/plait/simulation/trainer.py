@@ -14,7 +14,9 @@ from plait.training.tenant_slices import TenantSlices
 class _Update:
     costs: CostModel
     slice_tokens: list[int]
-    on_done: Callable[[], None]
+    on_done: Callable[[float], None]
+    first_s: float | None = None
+    """When its first slice began."""
 
 
 class SimulatedTrainer:
@@ -29,8 +31,11 @@ class SimulatedTrainer:
         self._updates: dict[str, _Update] = {}
         self._is_busy = False
 
-    def submit(self, name: str, tenant: str, num_tokens: int, costs: CostModel, on_done: Callable[[], None]) -> None:
-        """One optimizer step over so many tokens; its last slice has the optimizer and the publish too."""
+    def submit(self, name: str, tenant: str, num_tokens: int, costs: CostModel, on_done: Callable[[float], None]) -> None:
+        """One optimizer step over so many tokens; its last slice has the optimizer and the publish too.
+
+        `on_done` is told when its first slice began.
+        """
         num_slices = max(1, math.ceil(num_tokens / self._micro_batch_tokens))
         share, rest = divmod(num_tokens, num_slices)
         self._updates[name] = _Update(costs, [share + (i < rest) for i in range(num_slices)], on_done)
@@ -48,15 +53,19 @@ class SimulatedTrainer:
         if not update.slice_tokens:
             duration_s += update.costs.optimizer_s() + update.costs.publish_s()
         start_s = self.env.now
+        update.first_s = start_s if update.first_s is None else update.first_s
         self.env.timeout(duration_s).callbacks.append(lambda _: self._ran(name, start_s))
 
     def _ran(self, name: str, start_s: float) -> None:
         if self._on_busy is not None:
             self._on_busy(self.name, start_s, self.env.now, name)
         self._queue.ran(name)
-        ended = None if self._updates[name].slice_tokens else self._updates.pop(name)
-        if ended is not None:
+        update = self._updates[name]
+        has_ended = not update.slice_tokens
+        if has_ended:
             self._queue.remove(name)
+            del self._updates[name]
         self._run_slice()
-        if ended is not None:
-            ended.on_done()
+        if has_ended:
+            assert update.first_s is not None
+            update.on_done(update.first_s)

@@ -5,30 +5,24 @@
 - The numbers are in the HTML itself; scripts only draw.
 """
 
-import base64
-import hashlib
 import os
 import uuid
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
-
-import jinja2
-import msgspec
 
 from plait.observe.events import AnyEvent
 from plait.observe.report.curves import curve_data
 from plait.observe.report.engines import engine_rows, tail_rows
 from plait.observe.report.headline import figures, subtitle, task_headline
 from plait.observe.report.history import RunHistory
+from plait.observe.report.page import ECHARTS, HERE, STYLE, json_in_html, render
 from plait.observe.report.problems import find_problems
 from plait.observe.report.samples import TaskSamples, sample_views
 from plait.observe.report.step_table import step_table
 from plait.observe.report.time_axis import TimeAxis
 from plait.observe.report.timeline import timeline_data
 from plait.observe.report.utilisation import utilisation_data, worker_rows
-from plait.observe.text import duration, percent, printable
+from plait.observe.text import printable
 
 
 def build_report(events: Iterable[AnyEvent], samples: Sequence[TaskSamples] = (), config_toml: str = "") -> str:
@@ -38,7 +32,8 @@ def build_report(events: Iterable[AnyEvent], samples: Sequence[TaskSamples] = ()
     axis = TimeAxis(history.sessions)
     run = history.summary.snapshot(now_s)
     data = {"curves": curve_data(history), "timeline": timeline_data(history, axis), "utilisation": utilisation_data(history, axis)}
-    return _render(
+    return render(
+        HERE, "report.html.jinja", [ECHARTS, (HERE, "static", "report.js")], [STYLE],
         run=run,
         subtitle=subtitle(history, run),
         headlines=[task_headline(history, task) for task in run.tasks],
@@ -52,8 +47,8 @@ def build_report(events: Iterable[AnyEvent], samples: Sequence[TaskSamples] = ()
         problems=find_problems(history, run),
         config=printable(config_toml),
         timeline=data["timeline"],
-        data=_json_in_html(data),
-    )
+        data=json_in_html(data),
+    )  # fmt: skip
 
 
 def write_report(path: Path, html: str) -> None:
@@ -65,32 +60,3 @@ def write_report(path: Path, html: str) -> None:
 
 def _in_order(samples: Sequence[TaskSamples], tasks: list[str]) -> list[TaskSamples]:
     return sorted(samples, key=lambda sample: tasks.index(sample.task) if sample.task in tasks else len(tasks))
-
-
-def _render(**values: Any) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: _resource("templates", name)),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"duration": duration, "percent": percent}
-    scripts = [_resource("static", name) for name in ("echarts.min.js", "report.js")]
-    return environment.get_template("report.html.jinja").render(
-        scripts=scripts, script_hashes=[_hash(script) for script in scripts], style=_resource("static", "report.css"), **values
-    )
-
-
-def _resource(folder: str, name: str) -> str:
-    return (files("plait.observe.report") / folder / name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _json_in_html(data: Any) -> str:
-    """JSON that cannot end the script element it stands in. Numbers that JSON does not have become null."""
-    text = msgspec.json.encode(data).decode()
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,0 +1,96 @@
+"""`plait simulate`: what a cluster would do, by the service's own schedulers."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from plait.types.errors import ConfigError
+
+if TYPE_CHECKING:
+    from plait.simulation.results import ScenarioResult
+
+EXPLANATION = """\
+`plait simulate SCENARIO` simulates a cluster that you need not own, with Plait's own schedulers, for each of the systems that the
+scenario compares, and prints their figures side by side.
+
+  plait simulate eight-tasks --quick               a first look, with a tenth of the steps
+  plait simulate eight-tasks --html report.html    with charts
+  plait simulate my.toml --seed 7 --json out.json  a file of your own: docs/simulation.md says how to write one
+
+Shipped scenarios:
+"""
+
+
+def simulate(
+    scenario: Annotated[str | None, typer.Argument(help="A shipped scenario or a TOML file; without it, an explanation.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of all that is drawn, instead of the scenario's.", min=0)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="With a tenth of the steps.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all that was measured as JSON.", metavar="FILE")] = None,
+    csv_folder: Annotated[Path | None, typer.Option("--csv", help="Write tables as CSV.", metavar="FOLDER")] = None,
+    html_file: Annotated[Path | None, typer.Option("--html", help="Write a report with charts.", metavar="FILE")] = None,
+) -> None:
+    """Simulate a scenario's systems, and compare them. The same scenario and seed give the same files, to the byte."""
+    from plait.simulation.load_scenario import load_scenario, shipped_names, shipped_title
+    from plait.simulation.simulate import simulate as run_simulation
+
+    if scenario is None:
+        names = shipped_names()
+        width = max(len(name) for name in names)
+        print(EXPLANATION + "\n".join(f"  {name.ljust(width)}  {shipped_title(name)}" for name in names))
+        return
+    loaded = load_scenario(scenario)
+    from plait.cli.progress import progress
+
+    with progress() as tell:
+        result = run_simulation(loaded, Path(scenario).stem, seed, quick, tell)
+    print_result(result)
+    write_files(result, json_file, csv_folder, html_file)
+
+
+def print_result(result: "ScenarioResult") -> None:
+    """A row for each figure, a column for each system; beside the others' values, how they compare with the first one's."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from plait.simulation.figures import figures_of
+
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
+    note = " (quick: a tenth of the steps)" if result.is_quick else ""
+    console.print(f"{result.title or result.name}, seed {result.seed}{note}", markup=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for system in result.systems:
+        table.add_column(system.name, justify="right")
+    first = result.systems[0].figures
+    for figure in figures_of(result.kind):
+        values = [system.figures.get(figure.key) for system in result.systems]
+        if all(value is None for value in values):
+            continue
+        ratios = [figure.ratio(value, first.get(figure.key)) for value in values[1:]]
+        cells = [figure.text(values[0]), *(f"{figure.text(v)}  {ratio:>6}" for v, ratio in zip(values[1:], ratios, strict=True))]
+        table.add_row(figure.label, *cells)
+    console.print(table)
+
+
+def write_files(result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
+    from plait.simulation.exports import write_csv
+
+    if json_file is not None:
+        _write(json_file, result.json())
+    if csv_folder is not None:
+        print("\n".join(str(path) for path in write_csv(result, csv_folder)))
+    if html_file is not None:
+        from plait.simulation.report import build_report
+
+        _write(html_file, build_report(result).encode())
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}.", "Choose another file.") from error
+    print(path)

@@ -1,0 +1,129 @@
+"""What of a scenario does not fit together, each with the location of the key that is to be changed."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from plait.simulation.hardware import accelerator
+from plait.simulation.job_scenario import JobScenario, JobSettings
+from plait.simulation.model_shapes import model_shape
+from plait.simulation.scenario import ScenarioSettings, TaskScenario, TaskSettings
+
+Location = tuple[str | int, ...]
+Problem = tuple[Location, str]
+
+
+def check_scenario(scenario: ScenarioSettings) -> list[Problem]:
+    if isinstance(scenario, TaskScenario):
+        return [
+            *_names("tasks", scenario.tasks),
+            *_names("systems", scenario.systems),
+            *_engines(scenario),
+            *_tasks(scenario),
+            *_systems(scenario),
+        ]
+    assert isinstance(scenario, JobScenario)
+    return [*_names("jobs", scenario.jobs), *_names("systems", scenario.systems), *_nodes(scenario), *_jobs(scenario)]
+
+
+def _names(key: str, entries: Sequence[object]) -> Iterator[Problem]:
+    counts = Counter(str(getattr(entry, "name", "")) for entry in entries)
+    for number, entry in enumerate(entries):
+        name = str(getattr(entry, "name", ""))
+        if counts[name] > 1:
+            yield (key, number, "name"), f'{key}[{number}].name = "{name}": another one has that name'
+
+
+# ---- tasks
+
+
+def rollout_devices(scenario: TaskScenario) -> int:
+    return scenario.cluster.devices - scenario.training.devices
+
+
+def cache_tokens(scenario: TaskScenario) -> int:
+    """Of an engine: as set, or what `memory_share` leaves after the weights."""
+    rollout = scenario.rollout
+    if rollout.cache_tokens:
+        return rollout.cache_tokens
+    shape, device = model_shape(scenario.model.name), accelerator(scenario.cluster.accelerator)
+    left = device.memory_bytes * rollout.memory_share * rollout.devices_per_engine - shape.weight_bytes
+    return int(left / shape.kv_bytes_per_token)
+
+
+def _engines(scenario: TaskScenario) -> Iterator[Problem]:
+    devices, per_engine = rollout_devices(scenario), scenario.rollout.devices_per_engine
+    if devices < per_engine:
+        yield (
+            ("training", "devices"),
+            f"training.devices = {scenario.training.devices}: of cluster.devices = {scenario.cluster.devices} that leaves "
+            f"{devices} to roll out, and an engine has {per_engine}",
+        )
+    elif devices % per_engine:
+        where: Location = ("rollout", "devices_per_engine")
+        yield where, f"rollout.devices_per_engine = {per_engine}: {devices} devices roll out, which is no multiple of it"
+    if cache_tokens(scenario) <= 0:
+        where = ("rollout", "devices_per_engine")
+        yield (
+            where,
+            f"rollout.devices_per_engine = {per_engine}: {scenario.model.name} leaves no memory for caches on {per_engine} "
+            f"{scenario.cluster.accelerator}; give an engine more devices",
+        )
+
+
+def _tasks(scenario: TaskScenario) -> Iterator[Problem]:
+    room = cache_tokens(scenario)
+    for number, task in enumerate(scenario.tasks):
+        lengths = task.lengths
+        if lengths.min_tokens > lengths.max_tokens:
+            where: Location = ("tasks", number, "lengths", "min_tokens")
+            yield where, f"{_name(number, task)}.lengths.min_tokens = {lengths.min_tokens}: max_tokens is {lengths.max_tokens}"
+        longest = task.prompt_tokens + task.turns * lengths.max_tokens
+        if 0 < room < longest:
+            where = ("tasks", number, "lengths", "max_tokens")
+            text = f"{_name(number, task)}.lengths.max_tokens = {lengths.max_tokens}: with prompt and turns an episode may have"
+            yield where, f"{text} {longest} tokens, and an engine's cache holds {room}"
+
+
+def _systems(scenario: TaskScenario) -> Iterator[Problem]:
+    is_stale = any(task.max_staleness for task in scenario.tasks)
+    for number, system in enumerate(scenario.systems):
+        if system.layout == "shared" and is_stale and system.max_staleness is None:
+            text = f'systems[{number}] (name "{system.name}").layout = "shared": tasks with a max_staleness above 0 would '
+            yield ("systems", number, "layout"), text + "roll out and train at once; give the system max_staleness = 0"
+
+
+def _name(number: int, entry: TaskSettings | JobSettings) -> str:
+    return f'{"tasks" if isinstance(entry, TaskSettings) else "jobs"}[{number}] (name "{entry.name}")'
+
+
+# ---- jobs
+
+
+def devices_per_node(scenario: ScenarioSettings) -> int:
+    return scenario.cluster.devices_per_node or accelerator(scenario.cluster.accelerator).devices_per_node
+
+
+def _nodes(scenario: JobScenario) -> Iterator[Problem]:
+    devices, per_node = scenario.cluster.devices, devices_per_node(scenario)
+    if devices % per_node:
+        yield ("cluster", "devices"), f"cluster.devices = {devices}: give a multiple of the {per_node} devices of a node"
+    num_nodes = devices // per_node
+    names = {f"node-{number:04}" for number in range(num_nodes)}
+    for number, failure in enumerate(scenario.failures):
+        if failure.node not in names:
+            text = f'failures[{number}].node = "{failure.node}": nodes are "node-0000" to "node-{num_nodes - 1:04}"'
+            yield ("failures", number, "node"), text
+
+
+def _jobs(scenario: JobScenario) -> Iterator[Problem]:
+    for number, job in enumerate(scenario.jobs):
+        wanted = max(job.rollout.devices, job.train.devices) if job.colocated else job.rollout.devices + job.train.devices
+        if wanted > scenario.cluster.devices:
+            text = f"{_name(number, job)} wants {wanted} devices, and cluster.devices = {scenario.cluster.devices}"
+            yield ("jobs", number), text
+        if job.colocated and job.staleness:
+            text = f"{_name(number, job)}.staleness = {job.staleness}: the parts of a colocated job take turns, so give 0"
+            yield ("jobs", number, "staleness"), text
+        if job.colocated and job.rollout.devices != job.train.devices:
+            text = f"{_name(number, job)}.train.devices = {job.train.devices}: a colocated job has as many as in rollout"
+            yield ("jobs", number, "train", "devices"), f"{text}, {job.rollout.devices}"

@@ -1,0 +1,92 @@
+"""What groups do with their devices' time, summed up in bounded memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from plait.placement.job import Role
+from plait.scheduling.function_call import FunctionCall
+from plait.simulation.distribution import Distribution
+from plait.simulation.timeline import Timeline
+
+ACTIVITIES = ("held", "busy", "setup")
+
+
+@dataclass(slots=True)
+class ClusterMeter:
+    """Of all groups together. Times of devices: seconds times devices."""
+
+    service_device_s: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(Role, 0.0))
+    setup_device_s: float = 0.0
+    lost_device_s: float = 0.0
+    """Of calls that were withdrawn while they ran."""
+    held_device_s: float = 0.0
+    """Of groups, whether they work or not."""
+    held_rollout_device_s: float = 0.0
+    """Of groups that have ever rolled out."""
+    filled_device_s: float = 0.0
+    """Of rollout calls, times how full their batches were."""
+    num_calls: int = 0
+    num_switches: int = 0
+    call_waits: Distribution = field(default_factory=Distribution)
+    timelines: dict[tuple[str, str], Timeline] = field(default_factory=dict)
+    """(Row, activity) -> seconds times devices."""
+
+    def timeline(self, row: str, activity: str) -> Timeline:
+        key = (row, activity)
+        if key not in self.timelines:
+            self.timelines[key] = Timeline()
+        return self.timelines[key]
+
+
+class GroupMeter:
+    """Of one group. `rows`: its devices by row of the timelines. Those hear of it once in a while, so a call is cheap."""
+
+    FLUSH_S = 600.0
+
+    def __init__(self, cluster: ClusterMeter, rows: Mapping[str, int], now_s: float) -> None:
+        self._cluster, self._rows = cluster, dict(rows)
+        self.num_devices = sum(rows.values())
+        self._since_s = now_s
+        self._busy_s = self._setup_s = 0.0
+        self._open_s = now_s
+        self._has_rolled_out = False
+        self._last = ""
+
+    def started(self, call: FunctionCall, waited_s: float) -> None:
+        cluster = self._cluster
+        cluster.num_calls += 1
+        cluster.call_waits.add(waited_s)
+        if call.deployment != self._last:
+            cluster.num_switches += self._last != ""
+            self._last = call.deployment
+
+    def ran(self, role: Role, setup_s: float, service_s: float, now_s: float, is_whole: bool, fill: float) -> None:
+        """Until now."""
+        cluster = self._cluster
+        if is_whole:
+            cluster.service_device_s[role] += service_s * self.num_devices
+            if role is Role.ROLLOUT:
+                cluster.filled_device_s += fill * service_s * self.num_devices
+        else:
+            cluster.lost_device_s += service_s * self.num_devices
+        cluster.setup_device_s += setup_s * self.num_devices
+        self._has_rolled_out |= role is Role.ROLLOUT
+        self._busy_s += service_s
+        self._setup_s += setup_s
+        if now_s - self._since_s >= self.FLUSH_S:
+            self._flush(now_s)
+
+    def close(self, now_s: float) -> None:
+        self._flush(now_s)
+        held = (now_s - self._open_s) * self.num_devices
+        self._cluster.held_device_s += held
+        self._cluster.held_rollout_device_s += held * self._has_rolled_out
+
+    def _flush(self, now_s: float) -> None:
+        """A stretch of a long call before this one counts as idle where it was, and is added here: bins are wider than calls."""
+        amounts = {"held": now_s - self._since_s, "busy": self._busy_s, "setup": self._setup_s}
+        for row, num_devices in self._rows.items():
+            for activity, seconds in amounts.items():
+                if seconds:
+                    self._cluster.timeline(row, activity).add(self._since_s, now_s, seconds * num_devices)
+        self._since_s, self._busy_s, self._setup_s = now_s, 0.0, 0.0

@@ -1,0 +1,70 @@
+"""The jobs and the cluster of a scenario, drawn from its seed: the same for every system but for what the system sets."""
+
+import math
+import random
+
+import msgspec
+
+from plait.simulation.check_scenario import devices_per_node
+from plait.simulation.cluster_shape import ClusterShape, NodeFailure
+from plait.simulation.hardware import accelerator
+from plait.simulation.job_scenario import JobScenario, JobSettings, JobSystem, PartSettings
+from plait.simulation.job_shape import JobShape, PartShape
+from plait.simulation.model_shapes import model_shape
+
+QUICK_SHARE = 0.1
+"""Of the steps, in a quick look."""
+TRAINING_BYTES_PER_PARAMETER = 16.0
+"""Weights and gradients in 16 bits, master weights and two moments in 32 (ZeRO, arXiv 1910.02054, section 3.1)."""
+
+
+def cluster_of(scenario: JobScenario) -> ClusterShape:
+    device = msgspec.structs.replace(accelerator(scenario.cluster.accelerator), devices_per_node=devices_per_node(scenario))
+    return ClusterShape(
+        device, scenario.cluster.devices, nodes_per_group=scenario.nodes_per_group, state_share=scenario.state_share,
+        switch_s=scenario.switch_s,
+    )  # fmt: skip
+
+
+def failures_of(scenario: JobScenario) -> list[NodeFailure]:
+    return [NodeFailure(failure.node, failure.at_s, failure.down_s or math.inf) for failure in scenario.failures]
+
+
+def jobs_of(scenario: JobScenario, system: JobSystem, seed: int, is_quick: bool) -> list[JobShape]:
+    return [shape for settings in scenario.jobs for shape in _kind(settings, system, seed, QUICK_SHARE if is_quick else 1.0)]
+
+
+def _kind(settings: JobSettings, system: JobSystem, seed: int, share: float) -> list[JobShape]:
+    rng = random.Random(f"{seed}/{settings.name}")
+    shapes, arrival_s = [], settings.arrival_s
+    for number in range(settings.count):
+        steps = settings.steps * share * rng.lognormvariate(0.0, settings.steps_sigma)
+        factor = rng.lognormvariate(0.0, settings.seconds_sigma)
+        gap = rng.expovariate(1.0)
+        name = settings.name if settings.count == 1 else f"{settings.name}-{number + 1:04}"
+        shapes.append(_shape(settings, system, name, arrival_s, max(1, round(steps)), factor))
+        arrival_s += settings.arrival_every_s * share * (gap if settings.arrivals == "poisson" else 1.0)
+    return shapes
+
+
+def _shape(settings: JobSettings, system: JobSystem, name: str, arrival_s: float, steps: int, factor: float) -> JobShape:
+    is_colocated = settings.colocated if system.colocated is None else system.colocated
+    staleness = settings.staleness if system.staleness is None else system.staleness
+    devices = max(settings.rollout.devices, settings.train.devices) if is_colocated else 0
+    return JobShape(
+        name, settings.name, settings.model, arrival_s, steps,
+        rollout=_part(settings.rollout, settings.model, devices, factor, 0.0),
+        train=_part(settings.train, settings.model, devices, factor, TRAINING_BYTES_PER_PARAMETER),
+        staleness=0 if is_colocated else staleness, is_colocated=is_colocated, slo=settings.slo, fill=settings.fill,
+    )  # fmt: skip
+
+
+def _part(part: PartSettings, model: str, devices: int, factor: float, bytes_per_parameter: float) -> PartShape:
+    num_devices = devices or part.devices
+    num_bytes = part.state_bytes_per_device
+    if num_bytes is None:
+        shape = model_shape(model)
+        num_bytes = shape.num_parameters * (bytes_per_parameter or shape.bytes_per_parameter) / num_devices
+    return PartShape(
+        num_devices, part.seconds * factor, part.calls, part.delay_s, part.jitter, part.drift, bytes_per_device=int(num_bytes)
+    )

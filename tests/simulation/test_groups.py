@@ -1,0 +1,146 @@
+"""A worker group in simulated time against formulas and an obvious simulation of its own."""
+
+import random
+
+import pytest
+import simpy
+
+from plait.placement.job import Role
+from plait.residency.tier import Tier
+from plait.scheduling.function_call import FunctionCall
+from plait.scheduling.hrrs import Hrrs
+from plait.scheduling.orders import Fifo, Order
+from plait.simulation.costs import RooflineCosts
+from plait.simulation.group_meter import ClusterMeter, GroupMeter
+from plait.simulation.group_residency import CostRates, GroupResidency
+from plait.simulation.groups import SimulatedGroup
+from plait.simulation.hardware import accelerator
+from plait.simulation.model_shapes import model_shape
+
+GB = 10**9
+SERVICES_S = (1.0, 2.0, 9.0)
+WEIGHTS = (0.6, 0.3, 0.1)
+LOAD = 0.7
+
+
+def arrivals(num_calls: int, seed: int) -> list[tuple[float, float]]:
+    """(arrival, service): Poisson, at LOAD."""
+    rng = random.Random(seed)
+    mean_s = sum(s * w for s, w in zip(SERVICES_S, WEIGHTS, strict=True))
+    now_s, found = 0.0, []
+    for _ in range(num_calls):
+        now_s += rng.expovariate(LOAD / mean_s)
+        found.append((now_s, rng.choices(SERVICES_S, WEIGHTS)[0]))
+    return found
+
+
+def group_of(order: Order, budget_bytes: int = 100 * GB) -> tuple[simpy.Environment, SimulatedGroup, ClusterMeter]:
+    env, meter = simpy.Environment(), ClusterMeter()
+    costs = RooflineCosts(accelerator("H100"), model_shape("Qwen3-8B"), 8)
+    residency = GroupResidency(budget_bytes, CostRates(costs, 2.0))
+    return env, SimulatedGroup(env, "g", residency, order, GroupMeter(meter, {"row": 8}, 0.0)), meter
+
+
+def waits_of(order: Order, calls: list[tuple[float, float]]) -> list[float]:
+    """One deployment, a stream for each call, and a function for each service time: expectations are exact."""
+    env, group, _ = group_of(order)
+    group.join("d", 0, Tier.HOST)
+    waits = [0.0] * len(calls)
+
+    def submit(index: int) -> None:
+        arrival_s, service_s = calls[index]
+        call = FunctionCall(str(index), "d", f"f{service_s}", str(index), 0, arrival_s)
+        group.submit(call, service_s, Role.ROLLOUT, lambda: ended(index))
+
+    def ended(index: int) -> None:
+        waits[index] = env.now - calls[index][0] - calls[index][1]
+
+    for warm, service_s in enumerate(SERVICES_S):
+        group.queue._services.observe(FunctionCall(f"w{warm}", "d", f"f{service_s}", "w", 0, 0.0), service_s)
+    for index, (arrival_s, _) in enumerate(calls):
+        env.timeout(arrival_s).callbacks.append(lambda _, index=index: submit(index))
+    env.run()
+    return waits
+
+
+def reference_waits(calls: list[tuple[float, float]]) -> list[float]:
+    """Highest response ratio next, looking at everything that waits each time."""
+    waits, waiting, now_s, following = [0.0] * len(calls), [], 0.0, 0
+    for _ in calls:
+        if not waiting:
+            now_s = max(now_s, calls[following][0])
+        while following < len(calls) and calls[following][0] <= now_s:
+            waiting.append(following)
+            following += 1
+        chosen = max(waiting, key=lambda index: (1 + (now_s - calls[index][0]) / calls[index][1], -index))
+        waiting.remove(chosen)
+        waits[chosen] = now_s - calls[chosen][0]
+        now_s += calls[chosen][1]
+    return waits
+
+
+def test_fifo_waits_as_pollaczek_and_khinchine_say() -> None:
+    calls = arrivals(40_000, seed=1)
+    waits = waits_of(Fifo(), calls)
+    mean_s, second = (sum(s**power * w for s, w in zip(SERVICES_S, WEIGHTS, strict=True)) for power in (1, 2))
+    rate = LOAD / mean_s
+    expected_s = rate * second / (2 * (1 - LOAD))
+    assert sum(waits) / len(waits) == pytest.approx(expected_s, rel=0.06)
+
+
+def test_highest_response_ratio_next_waits_as_in_an_obvious_simulation() -> None:
+    calls = arrivals(4_000, seed=2)
+    found = waits_of(Hrrs(lookahead=0, max_score=1e12), calls)
+    assert found == pytest.approx(reference_waits(calls), abs=1e-6)
+    assert sum(found) < sum(waits_of(Fifo(), calls))
+
+
+def test_a_switch_takes_what_the_cost_model_says_for_the_tiers() -> None:
+    env, group, meter = group_of(Fifo(), budget_bytes=100 * GB)
+    group.join("a", 80 * GB, Tier.DISK)
+    group.join("b", 60 * GB, Tier.DISK)
+    device, done_s = accelerator("H100"), []
+
+    def submit(number: int, deployment: str, role: Role) -> None:
+        call = FunctionCall(str(number), deployment, "f", deployment, 0, env.now)
+        group.submit(call, 10.0, role, lambda: done_s.append(env.now))
+
+    for number, (deployment, role) in enumerate([("a", Role.TRAIN), ("b", Role.ROLLOUT), ("a", Role.TRAIN), ("b", Role.ROLLOUT)]):
+        submit(number, deployment, role)
+    env.run()
+    disk, host = 8 * 0.8 * device.disk_bytes_per_s, 8 * 0.8 * device.host_bytes_per_s
+    first_s = 2 + 80 * GB / disk  # From disk, nothing to move out.
+    second_s = 2 + 60 * GB / disk + 80 * GB / host  # What was trained has to be written.
+    third_s = 2 + 80 * GB / host  # What was only read has a copy in host memory.
+    fourth_s = 2 + 60 * GB / host + 80 * GB / host
+    ends = [first_s + 10, second_s + 10, third_s + 10, fourth_s + 10]
+    assert done_s == pytest.approx([sum(ends[: index + 1]) for index in range(4)])
+    assert meter.num_switches == 3
+    assert meter.setup_device_s == pytest.approx(8 * (first_s + second_s + third_s + fourth_s))
+
+
+def test_what_fits_together_stays_and_switches_for_nothing() -> None:
+    env, group, meter = group_of(Fifo(), budget_bytes=150 * GB)
+    for name in ("a", "b"):
+        group.join(name, 70 * GB, Tier.HOST)
+    for number in range(20):
+        group.submit(FunctionCall(str(number), "ab"[number % 2], "f", "s", 0, 0.0), 1.0, Role.TRAIN, lambda: None)
+    env.run()
+    assert meter.num_switches == 19
+    assert env.now == pytest.approx(20 + 2 * group.residency._rates.estimate_s((Tier.HOST, Tier.DEVICE), 70 * GB))
+
+
+def test_a_withdrawn_call_frees_its_group() -> None:
+    env, group, meter = group_of(Fifo())
+    done: list[str] = []
+    for name in ("a", "b", "c"):
+        group.join(name, 0, Tier.HOST)
+        group.submit(FunctionCall(name, name, "f", "s", 0, 0.0), 10.0, Role.TRAIN, lambda name=name: done.append(name))
+    env.run(until=4.0)
+    assert group.withdraw("b") == 0.0
+    assert group.withdraw("a") == pytest.approx(4.0)
+    env.run()
+    assert done == ["c"]
+    assert env.now == pytest.approx(14.0)
+    assert meter.lost_device_s == pytest.approx(8 * 4.0)
+    assert meter.service_device_s[Role.TRAIN] == pytest.approx(8 * 10.0)
