@@ -1,6 +1,5 @@
 """`plait plan`: the smallest cluster on which jobs keep their bounds."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer

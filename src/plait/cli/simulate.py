@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,8 @@ scenario compares, and prints their figures side by side.
   plait simulate eight-tasks --html report.html    with charts
   plait simulate my.toml --seed 7 --json out.json  a file of your own: docs/simulation.md says how to write one
 
+  plait simulate --from RUN --devices 8 --copies 4 what a recorded run would do on other hardware, with more tasks
+
 Shipped scenarios:
 """
 
@@ -30,23 +32,61 @@ def simulate(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all that was measured as JSON.", metavar="FILE")] = None,
     csv_folder: Annotated[Path | None, typer.Option("--csv", help="Write tables as CSV.", metavar="FOLDER")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write a report with charts.", metavar="FILE")] = None,
+    run: Annotated[
+        str | None, typer.Option("--from", help="Replay a recorded run's tasks: its name or folder.", metavar="RUN")
+    ] = None,
+    accelerator: Annotated[str | None, typer.Option(help="With --from: the devices.")] = None,
+    devices: Annotated[int | None, typer.Option(help="With --from: how many.", min=2)] = None,
+    model: Annotated[str | None, typer.Option(help="With --from: the base model.")] = None,
+    copies: Annotated[int, typer.Option(help="With --from: of each recorded task.", min=1)] = 1,
+    runs: Annotated[Path, typer.Option("--runs", help="With --from: the folder that holds the runs.")] = Path("runs"),
 ) -> None:
     """Simulate a scenario's systems, and compare them. The same scenario and seed give the same files, to the byte."""
-    from plait.simulation.load_scenario import load_scenario, shipped_names, shipped_title
+    from plait.cli.progress import progress
+    from plait.simulation.load_scenario import load_scenario
     from plait.simulation.simulate import simulate as run_simulation
 
-    if scenario is None:
-        names = shipped_names()
-        width = max(len(name) for name in names)
-        print(EXPLANATION + "\n".join(f"  {name.ljust(width)}  {shipped_title(name)}" for name in names))
+    if run is not None:
+        result = _replay(run, runs, scenario, seed, (accelerator, devices, model, copies))
+    elif (accelerator, devices, model, copies) != (None, None, None, 1):
+        raise ConfigError("--accelerator, --devices, --model and --copies change a replay.", "Name a run with --from.")
+    elif scenario is None:
+        _explain()
         return
-    loaded = load_scenario(scenario)
-    from plait.cli.progress import progress
-
-    with progress() as tell:
-        result = run_simulation(loaded, Path(scenario).stem, seed, quick, tell)
+    else:
+        loaded = load_scenario(scenario)
+        with progress() as tell:
+            result = run_simulation(loaded, Path(scenario).stem, seed, quick, tell)
     print_result(result)
     write_files(result, json_file, csv_folder, html_file)
+
+
+def _explain() -> None:
+    from plait.simulation.load_scenario import shipped_names, shipped_title
+
+    names = shipped_names()
+    width = max(len(name) for name in names)
+    print(EXPLANATION + "\n".join(f"  {name.ljust(width)}  {shipped_title(name)}" for name in names))
+
+
+def _replay(run: str, runs: Path, scenario: str | None, seed: int | None, changes: tuple[Any, ...]) -> "ScenarioResult":
+    from plait.cli.progress import progress
+    from plait.simulation.load_scenario import load_scenario
+    from plait.simulation.replay import Changes, replay
+    from plait.simulation.run_trace import read_trace
+    from plait.simulation.scenario import TaskScenario
+    from plait.simulation.simulate import simulate as run_simulation
+    from plait.state.rundir import find_run
+
+    base = None if scenario is None else load_scenario(scenario)
+    if base is not None and not isinstance(base, TaskScenario):
+        raise ConfigError(
+            f'{scenario} has kind = "jobs"; a run is replayed as tasks.', 'Give a scenario of kind = "tasks", or none.'
+        )
+    trace = read_trace(find_run(run, runs))
+    replayed = replay(trace, Changes(*changes), base)
+    with progress() as tell:
+        return run_simulation(replayed.scenario, trace.name, seed, False, tell, replayed.kinds)
 
 
 def print_result(result: "ScenarioResult") -> None:
@@ -60,6 +100,7 @@ def print_result(result: "ScenarioResult") -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
     note = " (quick: a tenth of the steps)" if result.is_quick else ""
     console.print(f"{result.title or result.name}, seed {result.seed}{note}", markup=False)
+    console.print(result.description, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for system in result.systems:

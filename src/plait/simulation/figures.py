@@ -4,6 +4,8 @@ import msgspec
 
 from plait.observe.text import duration
 
+SMALL_SHARE = 1e-3
+
 
 class Figure(msgspec.Struct, frozen=True):
     key: str
@@ -18,14 +20,16 @@ class Figure(msgspec.Struct, frozen=True):
         if value is None:
             return "-"
         if self.unit == "s":
-            return duration(value)
+            return duration(value) if value == 0 or value >= 1 else f"{1000 * value:.3g} ms"
         if self.unit == "share":
             return f"{100 * value:.1f} %"
         number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 1 else f"{value:.3g}"
         return f"{number} {self.unit}".rstrip()
 
     def ratio(self, value: float | None, first: float | None) -> str:
-        """`value` over that of the first system, as "1.52x"."""
+        """`value` over that of the first system, as "1.52x"; nothing where that one is next to nothing."""
+        if first is not None and self.unit == "share" and abs(first) < SMALL_SHARE:
+            return ""
         return f"{value / first:.2f}x" if value is not None and first else ""
 
 

@@ -19,7 +19,7 @@ class RecordedLengths(Lengths, frozen=True):
     offset: int = 0
 
     def draw(self, seed: str, group: str, sample: int) -> int:
-        """`group`: "task/step/number", the step from 1 on; `sample`: its number in the group, plus the size of one for each turn."""
+        """`group`: "task/step/number", the step from 1 on; `sample`: number in the group, plus its size for each turn."""
         _, step, number = group.rsplit("/", 2)
         groups = self.steps[(int(step) - 1 + self.offset) % len(self.steps)]
         conversations = groups[int(number) % len(groups)]

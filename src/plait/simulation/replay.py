@@ -49,8 +49,12 @@ def replay(trace: RunTrace, changes: Changes, base: TaskScenario | None = None) 
     scenario = TaskScenario.model_validate(_changed(values, changes) | {"title": title, "description": _describe(trace)})
     problems = check_scenario(scenario)
     if problems:
-        raise ConfigError(f"run {trace.name} cannot be replayed so: {problems[0][1]}.", "Change --devices, --model or the scenario.")
-    kinds = tuple((task.name, tuple(_shape(task, number, changes.copies) for number in range(changes.copies))) for task in trace.tasks)
+        raise ConfigError(
+            f"run {trace.name} cannot be replayed so: {problems[0][1]}.", "Change --devices, --model or the scenario."
+        )
+    kinds = tuple(
+        (task.name, tuple(_shape(task, number, changes.copies) for number in range(changes.copies))) for task in trace.tasks
+    )
     return Replay(scenario, kinds)
 
 
@@ -60,7 +64,9 @@ def nearest_model(name: str) -> str:
     fitting = [known for known in read_table("models") if wanted.startswith(known.lower())]
     if not fitting:
         known = ", ".join(sorted(read_table("models")))
-        raise ConfigError(f'the run\'s model "{name}" is not in the table of models.', f"Name one of its size with --model: {known}.")
+        raise ConfigError(
+            f'the run\'s model "{name}" is not in the table of models.', f"Name one of its size with --model: {known}."
+        )
     return max(fitting, key=len)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from plait.simulation.distribution import Distribution, Summary
 from plait.simulation.timeline import Timeline
 
-FIRST_BIN_S = 1.0
+FIRST_BIN_S = 0.01
 
 
 class GroupLine(msgspec.Struct, frozen=True):

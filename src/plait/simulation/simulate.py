@@ -6,25 +6,26 @@ from plait.simulation.job_results import simulate_job_systems
 from plait.simulation.job_scenario import JobScenario
 from plait.simulation.load_scenario import Scenario
 from plait.simulation.results import ScenarioResult
-from plait.simulation.task_results import num_steps, simulate_tasks
+from plait.simulation.task_results import Kinds, kinds_of, num_steps, simulate_tasks
 
 OnProgress = Callable[[str, float | None], None]
 """(What is under way, the share that is done; None where nobody knows how much there is)"""
 
 
 def simulate(
-    scenario: Scenario, name: str, seed: int | None = None, is_quick: bool = False, on_progress: OnProgress | None = None
-) -> ScenarioResult:
-    """`seed`: instead of the scenario's. `is_quick`: with a tenth of the steps."""
+    scenario: Scenario, name: str, seed: int | None = None, is_quick: bool = False, on_progress: OnProgress | None = None,
+    kinds: Kinds | None = None,
+) -> ScenarioResult:  # fmt: skip
+    """`seed`: instead of the scenario's. `is_quick`: with a tenth of the steps. `kinds`: of tasks, instead of the scenario's."""
     chosen = scenario.seed if seed is None else seed
     tell = on_progress or (lambda what, share: None)
     if isinstance(scenario, JobScenario):
         systems = simulate_job_systems(scenario, chosen, is_quick, lambda system, time_s: tell(_day(system, time_s), None))
     else:
-        systems = simulate_tasks(scenario, chosen, is_quick, _counter(num_steps(scenario, is_quick), tell))
-    return ScenarioResult(
-        name, scenario.kind, scenario.title, scenario.description.strip(), chosen, is_quick, systems=tuple(systems)
-    )
+        tasks = kinds_of(scenario, is_quick) if kinds is None else kinds
+        systems = simulate_tasks(scenario, tasks, chosen, _counter(num_steps(scenario, tasks), tell))
+    description = "\n\n".join(" ".join(paragraph.split()) for paragraph in scenario.description.split("\n\n"))
+    return ScenarioResult(name, scenario.kind, scenario.title, description, chosen, is_quick, systems=tuple(systems))
 
 
 def _day(system: str, time_s: float) -> str:

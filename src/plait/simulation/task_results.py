@@ -1,44 +1,59 @@
 """Scenarios of kind "tasks": each system's simulation, and its figures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from plait.simulation import task_systems
 from plait.simulation.results import SystemResult, WorkRow
-from plait.simulation.scenario import TaskScenario, TaskSettings, TaskSystem
+from plait.simulation.scenario import TaskScenario, TaskSystem
+from plait.simulation.task_shape import TaskShape
 from plait.simulation.task_simulation import TaskRun, TaskSimulation
 
 OnStep = Callable[[], None]
 
 
-def num_steps(scenario: TaskScenario, is_quick: bool) -> int:
+Kinds = Sequence[tuple[str, Sequence[TaskShape]]]
+"""Each kind of task by name, with the tasks of it."""
+
+
+def kinds_of(scenario: TaskScenario, is_quick: bool) -> Kinds:
+    neutral = TaskSystem(name="any")
+    return [
+        (task.name, [task_systems.shape(task, neutral, number, is_quick) for number in range(task.count)])
+        for task in scenario.tasks
+    ]
+
+
+def num_steps(scenario: TaskScenario, kinds: Kinds) -> int:
     """Of all simulations together: what progress is measured by."""
-    kinds = [task_systems.shape(task, scenario.systems[0], 0, is_quick) for task in scenario.tasks]
-    together = sum(shape.steps * task.count for shape, task in zip(kinds, scenario.tasks, strict=True))
-    alone = sum(shape.steps for shape in kinds) if scenario.measure_slowdowns else 0
+    together = sum(shape.steps for _, shapes in kinds for shape in shapes)
+    alone = sum(shapes[0].steps for _, shapes in kinds) if scenario.measure_slowdowns else 0
     return len(scenario.systems) * together + alone
 
 
-def simulate_tasks(scenario: TaskScenario, seed: int, is_quick: bool, on_step: OnStep | None = None) -> list[SystemResult]:
-    alone_s = _alone(scenario, seed, is_quick, on_step) if scenario.measure_slowdowns else {}
-    return [_simulate(scenario, system, seed, is_quick, alone_s, on_step) for system in scenario.systems]
+def simulate_tasks(scenario: TaskScenario, kinds: Kinds, seed: int, on_step: OnStep | None = None) -> list[SystemResult]:
+    alone_s = _alone(scenario, kinds, seed, on_step) if scenario.measure_slowdowns else {}
+    return [_simulate(scenario, system, kinds, seed, alone_s, on_step) for system in scenario.systems]
 
 
-def _alone(scenario: TaskScenario, seed: int, is_quick: bool, on_step: OnStep | None) -> dict[str, float]:
-    """Kind -> how long a task of it takes with the whole cluster for itself, under Plait."""
+def _alone(scenario: TaskScenario, kinds: Kinds, seed: int, on_step: OnStep | None) -> dict[str, float]:
+    """Kind -> how long its first task takes with the whole cluster for itself, under Plait."""
     system = TaskSystem(name="alone")
     found = {}
-    for task in scenario.tasks:
-        shape = task_systems.shape(task.model_copy(update={"arrival_s": 0.0}), system, 0, is_quick)
-        found[task.name] = TaskSimulation(scenario, system, seed, on_step).run([shape]).end_s
+    for name, shapes in kinds:
+        shape = msgspec.structs.replace(shapes[0], arrival_s=0.0)
+        found[name] = TaskSimulation(scenario, system, seed, on_step).run([shape]).end_s
     return found
 
 
 def _simulate(
-    scenario: TaskScenario, system: TaskSystem, seed: int, is_quick: bool, alone_s: dict[str, float], on_step: OnStep | None
+    scenario: TaskScenario, system: TaskSystem, kinds: Kinds, seed: int, alone_s: dict[str, float], on_step: OnStep | None
 ) -> SystemResult:
-    run = TaskSimulation(scenario, system, seed, on_step).run(task_systems.shapes(scenario.tasks, system, is_quick))
-    works = tuple(_works(scenario.tasks, run, alone_s))
+    shapes = [_under(shape, system) for _, members in kinds for shape in members]
+    run = TaskSimulation(scenario, system, seed, on_step).run(shapes)
+    works = tuple(_works(kinds, run, alone_s))
     bin_s, groups, series = run.recorder.lines(run.end_s)
     figures: dict[str, float | None] = {
         **_rates(scenario, run), **_times(run, works), **_shares(run, {line.name: line for line in groups}),
@@ -47,14 +62,17 @@ def _simulate(
     return SystemResult(system.name, run.end_s, figures, bin_s, groups, series, run.recorder.summaries(), works)
 
 
-def _works(tasks: tuple[TaskSettings, ...], run: TaskRun, alone_s: dict[str, float]) -> list[WorkRow]:
+def _under(shape: TaskShape, system: TaskSystem) -> TaskShape:
+    return shape if system.max_staleness is None else msgspec.structs.replace(shape, max_staleness=system.max_staleness)
+
+
+def _works(kinds: Kinds, run: TaskRun, alone_s: dict[str, float]) -> list[WorkRow]:
     rows = []
-    for task in tasks:
-        for number in range(task.count):
-            name = task.name if task.count == 1 else f"{task.name}-{number + 1}"
-            done = run.tasks[name]
-            slowdown = (done.end_s - done.arrival_s) / alone_s[task.name] if task.name in alone_s else None
-            rows.append(WorkRow(name, task.name, done.arrival_s, done.first_s, done.end_s, done.steps, slowdown))
+    for kind, shapes in kinds:
+        for shape in shapes:
+            done = run.tasks[shape.name]
+            slowdown = (done.end_s - done.arrival_s) / alone_s[kind] if kind in alone_s else None
+            rows.append(WorkRow(shape.name, kind, done.arrival_s, done.first_s, done.end_s, done.steps, slowdown))
     return rows
 
 

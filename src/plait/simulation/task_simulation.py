@@ -7,7 +7,7 @@ import simpy
 
 from plait.simulation import task_systems
 from plait.simulation.check_scenario import cache_tokens, rollout_devices
-from plait.simulation.results import Recorder
+from plait.simulation.results import FIRST_BIN_S, Recorder
 from plait.simulation.rollout import SimulatedRollout
 from plait.simulation.scenario import TaskScenario, TaskSystem
 from plait.simulation.step_record import StepRecord
@@ -122,5 +122,5 @@ class TaskSimulation:
         recorder.value("generations waiting", now_s, self.rollout.scheduler.num_waiting)
         recorder.value("generations running", now_s, self.rollout.scheduler.num_running)
         if self._left:
-            next_s = max(1.0, now_s / NUM_SAMPLES * 2)
+            next_s = max(FIRST_BIN_S, now_s * 2 / NUM_SAMPLES)
             self.env.timeout(next_s).callbacks.append(lambda _: self._sample())

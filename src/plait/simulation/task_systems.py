@@ -58,10 +58,6 @@ def chunk_tokens(scenario: TaskScenario, system: TaskSystem) -> int:
     return system.chunk_tokens or scenario.rollout.chunk_tokens
 
 
-def shapes(tasks: Sequence[TaskSettings], system: TaskSystem, is_quick: bool) -> list[TaskShape]:
-    return [shape(task, system, number, is_quick) for task in tasks for number in range(task.count)]
-
-
 def shape(task: TaskSettings, system: TaskSystem, number: int, is_quick: bool) -> TaskShape:
     """Of the `number`th task of its kind."""
     staleness = task.max_staleness if system.max_staleness is None else system.max_staleness

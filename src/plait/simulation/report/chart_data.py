@@ -32,9 +32,8 @@ def _lanes(system: SystemResult) -> list[dict[str, Any]]:
     lanes = []
     for group in system.groups:
         shares, bin_s = thin(group.shares, system.bin_s)
-        lanes.append(
-            {"system": system.name, "name": group.name, "devices": group.num_devices, "bin": bin_s, "end": system.end_s, "shares": shares}
-        )
+        lane = {"system": system.name, "name": group.name, "devices": group.num_devices}
+        lanes.append(lane | {"bin": bin_s, "end": system.end_s, "shares": shares})
     return lanes
 
 

@@ -1,4 +1,4 @@
-"""Builds the page: figures side by side, then charts, then each task or job. The numbers are in the HTML itself; scripts only draw."""
+"""Builds the page: figures side by side, charts, then each task or job. The numbers are in the HTML itself; scripts only draw."""
 
 from plait.observe.report.page import ECHARTS, STYLE, json_in_html, render
 from plait.simulation.report.chart_data import chart_data

@@ -69,7 +69,8 @@ def comparison(result: ScenarioResult) -> list[Row]:
 def _cells(figure: Figure, values: list[float | None]) -> list[Cell]:
     known = [value for value in values if value is not None]
     best = {"higher": max, "lower": min}.get(figure.better)
-    mark = best(known) if best and len(known) > 1 and max(known) - min(known) > CLOSE * abs(max(known)) else None
+    differ = len({figure.text(value) for value in known}) > 1 and max(known) - min(known) > CLOSE * abs(max(known))
+    mark = best(known) if best and differ else None
     cells = []
     for number, value in enumerate(values):
         is_best = mark is not None and value is not None and abs(value - mark) <= CLOSE * abs(mark)

@@ -1,0 +1,119 @@
+"""`plait simulate` and `plait plan`, as they are called."""
+
+import csv
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from plait.cli.main import main
+from tests.observe.sample_run import write_sample_run
+from tests.simulation.scenarios import JOBS, TASKS
+
+
+def call(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(list(arguments))
+    assert caught.value.code in (0, None), caught.value.code
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> str:
+    path = tmp_path / "small.toml"
+    path.write_text(TASKS, encoding="utf-8")
+    return str(path)
+
+
+def test_without_a_scenario_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    call("simulate")
+    out = capsys.readouterr().out
+    assert "Shipped scenarios:" in out
+    assert "eight-tasks   Eight tasks" in out
+
+
+def test_files_are_the_same_again_and_the_table_shows_systems_side_by_side(
+    tmp_path: Path, tasks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        files = ("--json", str(folder / "out.json"), "--html", str(folder / "out.html"), "--csv", str(folder / "csv"))
+        call("simulate", tasks, "--seed", "5", *files)
+        found.append({path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()})
+    assert found[0] == found[1]
+    assert [str(path) for path in found[0]] == ["csv/figures.csv", "csv/timeline.csv", "csv/works.csv", "out.html", "out.json"]
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Small, seed 5\n")
+    assert re.search(r"plait +one at a time", captured.out)
+    assert re.search(r"steps per hour +[\d,]+ +[\d,]+ +0\.\d\dx", captured.out)
+    assert captured.err == "", "no progress bar where nobody looks at it"
+
+
+def test_json_and_csv_agree(tmp_path: Path, tasks: str) -> None:
+    call("simulate", tasks, "--quick", "--json", str(tmp_path / "out.json"), "--csv", str(tmp_path))
+    systems = json.loads((tmp_path / "out.json").read_text())["systems"]
+    with (tmp_path / "figures.csv").open() as file:
+        rows = {row["figure"]: row for row in csv.DictReader(file)}
+    for system in systems:
+        assert float(rows["makespan_s"][system["name"]]) == system["figures"]["makespan_s"]
+
+
+def test_a_bad_file_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(TASKS.replace("steps = 3", "stesp = 3"))
+    with pytest.raises(SystemExit) as caught:
+        main(["simulate", str(path)])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert "stesp = 3: unknown key; did you mean 'steps'? (line 19)" in error
+
+
+def test_a_run_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sample_run(tmp_path / "demo", num_steps=2)
+    call("simulate", "--from", "demo", "--runs", str(tmp_path), "--accelerator", "A100", "--copies", "2")
+    out = capsys.readouterr().out
+    assert out.startswith("Run demo on 4 A100")
+    assert "recorded with smollm2-135m-instruct" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["simulate", "eight-tasks", "--copies", "2"], "Name a run with --from."),
+        (["simulate", "eight-task"], 'Did you mean "eight-tasks"?'),
+        (["plan", "--jobs", "eight-tasks"], "a plan is made for jobs"),
+        (["simulate", "eight-tasks", "--quick", "--json", "/nowhere/x.json"], "cannot write /nowhere/x.json"),
+    ],
+)
+def test_what_cannot_be_done_is_told(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_plan_is_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(JOBS)
+    call("plan", "--jobs", str(path), "--slo", "1.3", "--quick")
+    out = capsys.readouterr().out
+    assert "The fewest H100 on which every job ends within 1.3 times" in out
+    assert re.search(r"^isolated +\d+ +\d+", out, re.MULTILINE)
+    call("plan", "--jobs", str(path), "--accelerator", "A100", "--quick", "--json")
+    plans = json.loads(capsys.readouterr().out)
+    assert [plan["system"] for plan in plans] == ["isolated", "pack"]
+
+
+def test_the_example_of_the_documentation_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/simulation.md: every TOML block that has a kind is a scenario."""
+    text = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "kind" in tomllib.loads(block)]
+    assert len(blocks) == 2
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(block, encoding="utf-8")
+        call("simulate", str(path), "--quick")
+    assert "steps per hour" in capsys.readouterr().out

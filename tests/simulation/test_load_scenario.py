@@ -1,0 +1,92 @@
+"""Scenario files: good ones load, bad ones are told with line, key, value and the nearest that is known."""
+
+import pytest
+
+from plait.simulation.job_scenario import JobScenario
+from plait.simulation.load_scenario import load_scenario, parse_scenario, shipped_names, shipped_title
+from plait.simulation.scenario import TaskScenario
+from plait.types.errors import ConfigError
+from tests.simulation.scenarios import JOBS, TASKS
+
+
+def message(text: str) -> str:
+    with pytest.raises(ConfigError) as failure:
+        parse_scenario(text, "my.toml")
+    return str(failure.value)
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_scenarios_load_and_say_what_they_are(name: str) -> None:
+    scenario = load_scenario(name)
+    assert scenario.title == shipped_title(name) != ""
+    assert scenario.systems
+
+
+def test_both_kinds_load() -> None:
+    assert isinstance(parse_scenario(TASKS), TaskScenario)
+    assert isinstance(parse_scenario(JOBS), JobScenario)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ('accelerator = "H100"', 'accelerator = "H10"', 6, 'cluster.accelerator: "H10" is not known; did you mean "H100"?'),
+        ("devices = 3", "devicse = 3", 7, "cluster.devicse = 3: unknown key; did you mean 'devices'?"),
+        ("devices = 3", 'devices = "3"', 7, 'cluster.devices = "3": must be a whole number'),
+        ("steps = 3", "steps = 0", 19, 'tasks[0] (name "math").steps = 0: must be at least 1'),
+        ("group_size = 4\n", "", 16, 'tasks[0] (name "math").group_size is missing: Answers to each prompt'),
+        ("median_tokens = 200", "median = 200", 22, "tasks[0] (name \"math\").lengths.median = 200: unknown key"),
+        ('"one_at_a_time"', '"one_at_time"', 30, 'sharing = "one_at_time": allowed are'),
+        ('sharing = "one_at_a_time"', "", 28, 'layout = "shared" needs sharing'),
+        ('kind = "tasks"', 'kind = "task"', 1, 'kind = "task": allowed are "tasks", "jobs"'),
+        ("delay_s = 0.5", "delay_s = nan", 23, "delay_s = nan: give a finite number"),
+        ("[training]\ndevices = 1", "[training]\ndevices = 3", 14, "training.devices = 3: of cluster.devices = 3 that leaves 0"),
+        ("max_tokens = 1000", "max_tokens = 10000000", 22, "an engine's cache holds"),
+        ('name = "Qwen3-0.6B"', 'name = "Kimi-K2"', None, "Kimi-K2 leaves no memory for caches on 1 H100"),
+        ('name = "one at a time"', 'name = "plait"', 29, 'systems[1].name = "plait": another one has that name'),
+        ("delay_s = 0.5", "delay_s = 0.5\nmax_staleness = 1", 32, "give the system max_staleness = 0"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_tasks_is_told_with_its_line_and_key(old: str, new: str, line: int | None, words: str) -> None:
+    assert old in TASKS
+    text = message(TASKS.replace(old, new, 1))
+    assert words in text
+    assert line is None or f"(line {line})" in text
+    assert "my.toml" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("devices = 32", "devices = 30", 6, "cluster.devices = 30: give a multiple of the 8 devices of a node"),
+        ('policy = "pack"', 'policy = "packed"', 24, 'did you mean "pack"?'),
+        ("rollout = { devices = 8,", "rollout = { devices = 80,", 8, 'jobs[0] (name "small") wants 88 devices'),
+        ("slo = 1.3", "slo = 1.3\ncolocated = true\nstaleness = 1", 18, "give 0"),
+        ("[[systems]]", "[[failures]]\nnode = 'node-9'\nat_s = 1.0\n[[systems]]", 19, 'nodes are "node-0000" to "node-0003"'),
+        ("seconds = 200", "minutes = 3", 14, 'jobs[0] (name "small").rollout.minutes = 3: unknown key'),
+    ],
+)
+def test_a_fault_of_jobs_is_told_with_its_line_and_key(old: str, new: str, line: int, words: str) -> None:
+    assert old in JOBS
+    text = message(JOBS.replace(old, new, 1))
+    assert words in text
+    assert f"(line {line})" in text
+
+
+def test_all_faults_are_told_at_once() -> None:
+    text = message(TASKS.replace("steps = 3", "steps = 0").replace("seed = 3", "sed = 3"))
+    assert "2 faults" in text
+    assert "(line 19)" in text
+    assert "(line 3)" in text
+
+
+def test_what_is_not_toml_is_told_with_its_line() -> None:
+    assert "at line 3" in message('kind = "tasks"\n\nthis is not toml\n')
+
+
+def test_an_unknown_name_is_told_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match='no scenario "eigth-tasks"') as failure:
+        load_scenario("eigth-tasks")
+    assert 'Did you mean "eight-tasks"?' in str(failure.value)
+    with pytest.raises(ConfigError, match=r"cannot read /nowhere/a\.toml"):
+        load_scenario("/nowhere/a.toml")
