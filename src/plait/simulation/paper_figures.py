@@ -26,7 +26,7 @@ class PaperFigure(Settings):
     over: str = ""
     """The system that it is compared with; left out: none."""
     reads: Literal["value", "ratio", "inverse", "saved"] = "ratio"
-    """"ratio": over the other's; "inverse": the other's over this one's; "saved": the share by which it is less; "value": itself."""
+    """"ratio": over the other; "inverse": the other over this one; "saved": the share by which it is less; "value": itself."""
     low: float
     """What the paper has."""
     high: float | None = None
