@@ -1,7 +1,7 @@
 """What a part of the simulation benchmark found, as rows of several kinds.
 
-"system": `system` and its figures; "paper": `what`, `low`, `high`, `ours`, `difference`; "sensitivity": `assumption`, and the headline
-under it; "assumption": `text`.
+"system": `system` and its figures; "paper": `what`, `low`, `high`, `ours`, `difference`; "assumption": `text`; "sensitivity":
+`assumption`, and the headline under it as `value`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,7 @@
 """The real benchmarks' workloads on simulated engines of this machine's profile."""
 
+from collections.abc import Sequence
+
 import simpy
 
 from benchmarks.seer_workload import PROMPT_TOKENS, SHAPES, Workload, make_workload
@@ -34,12 +36,13 @@ SEER_CASES = {
 """Case -> (shape, groups)."""
 STEPS, GROUPS, GROUP_SIZE, MAX_NEW_TOKENS, MEAN_NEW_TOKENS = 5, 2, 8, 64, 58.0
 """Of a task of the real benchmark; the mean as it was measured."""
-LONE_UTILISATION, CALIBRATED_TASKS = 0.225, 8
+LONE_UTILISATION, NUM_KINDS = 0.225, 8
 MAX_ROWS = 256
 LENGTHS = Lengths(median_for(MEAN_NEW_TOKENS, 1.5, MAX_NEW_TOKENS), 1.5, 0.0, MAX_NEW_TOKENS)
 
 
-def simulate_marlaas(costs: MachineCosts, delay_s: float, system: str, num_tasks: int) -> dict[str, float]:
+def simulate_marlaas(costs: MachineCosts, delays_s: Sequence[float], system: str, numbers: Sequence[int]) -> dict[str, float]:
+    """Of the tasks of these numbers; `delays_s` are medians by kind."""
     env = simpy.Environment()
     rollout = _rollout(env, SYSTEMS[system], costs, 1, 64 * 256, 64, 512)
     firsts_s: list[float] = []
@@ -47,25 +50,28 @@ def simulate_marlaas(costs: MachineCosts, delay_s: float, system: str, num_tasks
         env, rollout, SimulatedTrainer(env, "train", 1 << 30), costs, 0,
         lambda task, step, time_s: firsts_s.append(time_s) if step == 1 else None, manager=task_systems.manager(SYSTEMS[system]),
     )  # fmt: skip
-    for number in range(num_tasks):
+    for number in numbers:
+        delay_s = delays_s[number % len(delays_s)]
         tasks.add(TaskShape(f"task-{number}", STEPS, GROUPS, GROUP_SIZE, 32, LENGTHS, delay_s=delay_s, delay_sigma=1.0))
     env.run()
     return {
         "end_to_end_s": tasks.end_s,
-        "steps_per_hour": 3600 * STEPS * num_tasks / tasks.end_s,
+        "steps_per_hour": 3600 * STEPS * len(numbers) / tasks.end_s,
         "time_to_first_step_s": sum(firsts_s) / len(firsts_s),
     }
 
 
-def marlaas_delay_s(costs: MachineCosts) -> float:
-    """The median delay with which a task alone keeps its rollout worker busy for the wanted share of the time."""
-    decode_s = (
-        CALIBRATED_TASKS * STEPS * (MAX_NEW_TOKENS * costs.decode_step_s(GROUPS * GROUP_SIZE, 0) + GROUPS * costs.prefill_s(32))
-    )
-    low, high = 0.0, 10.0
-    for _ in range(12):
+def marlaas_delays_s(costs: MachineCosts) -> list[float]:
+    """By kind: the median delay with which its first task, alone, keeps its rollout worker busy for the wanted share of the time."""
+    return [_delay_s(costs, kind) for kind in range(NUM_KINDS)]
+
+
+def _delay_s(costs: MachineCosts, kind: int) -> float:
+    decode_s = STEPS * (MAX_NEW_TOKENS * costs.decode_step_s(GROUPS * GROUP_SIZE, 0) + GROUPS * costs.prefill_s(32))
+    low, high = 0.0, 2.0
+    for _ in range(8):
         middle = (low + high) / 2
-        share = decode_s / simulate_marlaas(costs, middle, "disaggregated", CALIBRATED_TASKS)["end_to_end_s"]
+        share = decode_s / simulate_marlaas(costs, [middle], "disaggregated", [kind])["end_to_end_s"]
         low, high = (middle, high) if share > LONE_UTILISATION else (low, middle)
     return high
 

@@ -19,7 +19,7 @@ CHUNK_TOKENS, VOCABULARY, SEED = 32, 384, 7
 
 
 class MachineCosts(msgspec.Struct, frozen=True):
-    """A step takes `step_s`, for each row `row_s`, for each token of a context `context_s`; a prompt's token `prompt_share` of a row."""
+    """A step takes `step_s`, each row `row_s`, each token of a context `context_s`; a prompt's token `prompt_share` of a row."""
 
     step_s: float
     row_s: float
@@ -72,10 +72,10 @@ def marlaas_profile(rows: Sequence[Row]) -> MachineCosts:
 
 
 def seer_profile(rows: Sequence[Row]) -> MachineCosts:
-    """Least squares over pinned groups with ample memory, where lengths alone say which rows and contexts each step has.
+    """Least squares over pinned groups with ample memory: there lengths alone say which rows and contexts each step has.
 
-    One engine's whole run and its last tenth, and the fuller of two engines in three cases. What ending and resuming a chunk takes is
-    the difference that division makes to one engine with ample memory, over the number of chunks.
+    One engine's whole run and its last tenth, and the fuller of two engines in three cases. What a chunk's end takes is the
+    difference that division makes to one engine with ample memory, over the number of chunks.
     """
     alone = engine_lengths("moonlight", 16, 1)[0]
     first = _row(rows, case="tiny, one engine", system="pinned groups", cache_share=2.0)

@@ -4,9 +4,9 @@
 - Divided rollout, context and drafts (Seer): or whole groups pinned to engines that preempt.
 - Function-level multiplexing (PlexRL): jobs share worker groups (packed, in HRRS order), or each has its own.
 
-In two levels. The scenario `three-strands` gives, for one group of tasks with and without the first two, how long a step takes and for how
-much of it rollout and training devices work. Twelve such groups then are jobs of such demand on one cluster: a job a group where
-tasks share, else a job a task. A job of several tasks rolls out while it trains; one of a single task does one after the other.
+In two levels. The scenario `three-strands` gives, for one group of tasks with and without the first two, how long a step takes and
+for how much of it rollout and training devices work. Twelve such groups then are jobs of such demand on one cluster: a job a group
+where tasks share, else a job a task. A job of several tasks rolls out while it trains; one of a single task does not.
 """
 
 import random
@@ -82,13 +82,15 @@ def _combinations(scenario: TaskScenario, systems: dict[str, SystemResult], num_
         found = demand(scenario, systems[SYSTEM_OF[is_shared, is_divided]], is_shared)
         jobs = list(_jobs(scenario, found, num_groups))
         cluster = ClusterShape(accelerator(scenario.cluster.accelerator), _devices(scenario, num_groups))
-        result = simulate_jobs(cluster, jobs, "pack" if is_multiplexed else "isolated", "hrrs" if is_multiplexed else "fifo")
+        policy, order = ("pack", "hrrs") if is_multiplexed else ("isolated", "fifo")
+        result = simulate_jobs(cluster, jobs, policy, order)
         per_step = result.device_hours / (result.num_steps * found.tasks_per_job)
         base = base or per_step
         yield {
             "kind": "strands", "sharing": is_shared, "seer": is_divided, "multiplexing": is_multiplexed,
             "device_hours_per_step": _six(per_step), "gain": _six(base / per_step), "busy_share": _six(result.busy_share),
-            "slowdown": _six(result.slowdowns.mean), "step_s": _six(found.period_s), "rollout_share": _six(found.rollout_s / found.period_s),
+            "slowdown": _six(result.slowdowns.mean), "step_s": _six(found.period_s),
+            "rollout_share": _six(found.rollout_s / found.period_s),
             "train_share": _six(found.train_s / found.period_s), "ended": result.num_ended, "jobs": result.num_jobs,
         }  # fmt: skip
 
@@ -122,8 +124,8 @@ def _devices(scenario: TaskScenario, num_groups: int) -> int:
 
 def _assumptions(num_groups: int) -> Iterator[Row]:
     for text in (
-        f"{num_groups} groups of tasks of {NUM_KINDS} kinds, whose times differ by a factor with a sigma of {SPREAD}; {JOB_STEPS} steps a task, "
-        f"jitter {JITTER:.0%}; a task comes every {TASK_EVERY_S:.0f} s.",
+        f"{num_groups} groups of tasks of {NUM_KINDS} kinds, whose times differ by a factor with a sigma of {SPREAD}; "
+        f"{JOB_STEPS} steps a task, jitter {JITTER:.0%}; a task comes every {TASK_EVERY_S:.0f} s.",
         f"The cluster has {CLUSTER_SHARE:.1%} of the devices that all tasks would have, each with its own.",
         "A job's rollout has eight calls with its waits for verifiers spread evenly between them; others may run in these.",
         "Device-hours are those that worker groups hold, whether in use or not, over committed steps of tasks.",

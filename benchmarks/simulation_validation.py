@@ -1,7 +1,8 @@
 """Simulated `marlaas` and `seer` against what this machine measured (benchmarks/results/marlaas-agentic.json and seer.json).
 
 Taken from the measurements are the machine's profile alone: what a decode step takes by its rows, and what training a token takes
-(`simulation_profile`). Delays are calibrated as the real benchmark calibrates its own: a task alone keeps its rollout worker 22.5 % busy.
+(`simulation_profile`). Delays are calibrated as the real benchmark calibrates its own: a task alone keeps its rollout
+worker 22.5 % busy.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 
 from benchmarks.common import headline
 from benchmarks.simulation_found import Found, Row
-from benchmarks.simulation_machine import MARLAAS_NAMES, SEER_CASES, marlaas_delay_s, simulate_marlaas, simulate_seer
+from benchmarks.simulation_machine import MARLAAS_NAMES, SEER_CASES, marlaas_delays_s, simulate_marlaas, simulate_seer
 from benchmarks.simulation_profile import marlaas_profile, seer_profile
 
 RESULTS = Path(__file__).parent / "results"
@@ -21,8 +22,9 @@ TIE = 0.05
 """Measured values that are nearer to each other have no order."""
 TEXTS = (
     "Profile of marlaas: what 1 and 32 tasks of Plait kept the rollout worker and the trainer busy for. All else is predicted.",
-    "Profile of seer: pinned groups with ample memory, and what division costs one engine with ample memory. All else is predicted.",
-    "Not in the profile: what the controller, environments and messages take of the two cores. A prompt's token is taken to cost a quarter of a row.",
+    "Profile of seer: pinned groups with ample memory, and what division costs one engine that has it. All else is predicted.",
+    "Not in the profile: what the controller, environments and messages take of the two cores.",
+    "A prompt's token is taken to cost a quarter of a row.",
 )
 
 
@@ -39,11 +41,11 @@ def measured(name: str) -> list[dict[str, Any]]:
 def _marlaas(is_quick: bool) -> Iterator[Row]:
     found = measured("marlaas-agentic")
     costs = marlaas_profile(found)
-    delay_s = marlaas_delay_s(costs)
+    delays_s = marlaas_delays_s(costs)
     for row in found:
         if is_quick and row["tasks"] not in (1, 8):
             continue
-        simulated = simulate_marlaas(costs, delay_s, MARLAAS_NAMES[row["system"]], row["tasks"])
+        simulated = simulate_marlaas(costs, delays_s, MARLAAS_NAMES[row["system"]], range(row["tasks"]))
         for figure in ("steps_per_hour", "end_to_end_s", "time_to_first_step_s"):
             yield _compared(f"marlaas, {row['tasks']} tasks", row["system"], figure, row[figure], simulated[figure])
 
