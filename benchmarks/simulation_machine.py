@@ -62,7 +62,7 @@ def simulate_marlaas(costs: MachineCosts, delays_s: Sequence[float], system: str
 
 
 def marlaas_delays_s(costs: MachineCosts) -> list[float]:
-    """By kind: the median delay with which its first task, alone, keeps its rollout worker busy for the wanted share of the time."""
+    """By kind: the median delay with which its first task, alone, keeps its rollout worker busy for the wanted share."""
     return [_delay_s(costs, kind) for kind in range(NUM_KINDS)]
 
 

@@ -126,7 +126,8 @@ def _assumptions(num_groups: int) -> Iterator[Row]:
     for text in (
         f"{num_groups} groups of tasks of {NUM_KINDS} kinds, whose times differ by a factor with a sigma of {SPREAD}; "
         f"{JOB_STEPS} steps a task, jitter {JITTER:.0%}; a task comes every {TASK_EVERY_S:.0f} s.",
-        f"The cluster has {CLUSTER_SHARE:.1%} of the devices that all tasks would have, each with its own.",
+        f"The cluster has {CLUSTER_SHARE:.1%} of the devices that all tasks would have, each with its own. "
+        "Where every job fits alone, nobody has to share, and multiplexing changes nothing.",
         "A job's rollout has eight calls with its waits for verifiers spread evenly between them; others may run in these.",
         "Device-hours are those that worker groups hold, whether in use or not, over committed steps of tasks.",
     ):

@@ -29,8 +29,8 @@ Costs are rooflines of public specifications, so ratios mean more than seconds. 
 STRANDS = """## What each strand adds on top of the others
 
 *Sharing*: tasks share one base's devices. *Divided*: rollouts in chunks, scheduled in context, drafted from siblings.
-*Multiplexing*: jobs share worker groups, call by call. Device-hours are those that worker groups hold, for each step of a task; the last column
-compares with none of the three."""
+*Multiplexing*: jobs share worker groups, call by call. Device-hours are those that worker groups hold, for each step of a task; the
+last column compares with none of the three."""
 KNOWN = {True: "yes", False: "-"}
 
 
@@ -72,7 +72,7 @@ def _strands(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"The best is {' + '.join(chosen) or 'none of them'}: {best['gain']:.2f}x. What a strand multiplies the rest by:"
     yield table(("strand", "alone", "on top of both others"), [_added(rows, key, name) for key, name in STRAND_NAMES.items()])
     yield "\n".join(f"- {row['text']}" for row in of(found, "assumption"))
-    yield "`python -m benchmarks.simulation --part strands`"
+    yield f"`python -m benchmarks.simulation {_quick(found)}--part strands`"
 
 
 STRAND_NAMES = {
@@ -89,6 +89,8 @@ def _added(rows: Sequence[Row], key: str, name: str) -> tuple[str, str, str]:
 
 
 def _paper(name: str, found: Mapping[str, Any]) -> Iterator[str]:
+    if _quick(found):
+        yield "On a cluster several times smaller, with the same load on each engine."
     rows = [(row["what"], _range(row), number(row.get("ours")), _difference(row)) for row in of(found, "paper")]
     yield table(("", "paper", "simulated", "difference"), rows)
     yield "Assumed, where the paper leaves it open:"
@@ -105,7 +107,7 @@ def _paper(name: str, found: Mapping[str, Any]) -> Iterator[str]:
             [(r["model"], str(r["tasks"]), r["system"], f"{r['steps_per_hour']:,.0f}", f"{r['first_step_s']:,.0f} s",
               percent(r["utilisation"])) for r in grid],
         )  # fmt: skip
-    yield f"`plait simulate {name}`, `python -m benchmarks.simulation --part {name}`"
+    yield f"`plait simulate {name}`; the figures above are of `python -m benchmarks.simulation {_quick(found)}--part {name}`."
 
 
 def _validation(found: Mapping[str, Any]) -> Iterator[str]:
@@ -118,7 +120,11 @@ def _validation(found: Mapping[str, Any]) -> Iterator[str]:
         [(r["case"], r["system"], r["figure"], f"{r['measured']:,.0f}", f"{r['simulated']:,.0f}", f"{100 * r['difference']:+.0f} %")
          for r in rows],
     )  # fmt: skip
-    yield "`python -m benchmarks.simulation --part validation`"
+    yield f"`python -m benchmarks.simulation {_quick(found)}--part validation`"
+
+
+def _quick(found: Mapping[str, Any]) -> str:
+    return "--quick " if "--quick" in found["command"] else ""
 
 
 def of(found: Mapping[str, Any], kind: str) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Papers beside simulations: how a figure is read, what is told of wrong ones, and one small golden result of each kind of scenario."""
+"""Papers beside simulations: how a figure is read, what is told of wrong ones, and a small golden of each kind of scenario."""
 
 import pytest
 from hypothesis import given
@@ -102,7 +102,7 @@ def test_what_is_missing_has_no_figure() -> None:
 def test_wrong_papers_are_told_with_their_line() -> None:
     with pytest.raises(ConfigError, match=r'paper\[0\]\.over = "nobody": systems are alone, plait \(line \d+\)'):
         parse_scenario(TASKS.replace('over = "alone"', 'over = "nobody"'))
-    with pytest.raises(ConfigError, match="high = 1.0 is below low = 1.5"):
+    with pytest.raises(ConfigError, match=r"high = 1\.0 is below low = 1\.5"):
         parse_scenario(TASKS.replace("high = 2.0", "high = 1.0"))
 
 
