@@ -81,11 +81,10 @@ STRAND_NAMES = {
 
 
 def _added(rows: Sequence[Row], key: str, name: str) -> tuple[str, str, str]:
-    gains = {(row["sharing"], row["seer"], row["multiplexing"]): row["gain"] for row in rows}
-    place = list(STRAND_NAMES).index(key)
-    alone = tuple(number == place for number in range(3))
-    others = tuple(number != place for number in range(3))
-    return name, f"{gains[alone] / gains[False, False, False]:.2f}x", f"{gains[True, True, True] / gains[others]:.2f}x"
+    """What a strand multiplies the throughput of none, and of both others, by."""
+    gains = {frozenset(strand for strand in STRAND_NAMES if row[strand]): row["gain"] for row in rows}
+    every = frozenset(STRAND_NAMES)
+    return name, f"{gains[frozenset([key])] / gains[frozenset()]:.2f}x", f"{gains[every] / gains[every - {key}]:.2f}x"
 
 
 def _paper(name: str, found: Mapping[str, Any]) -> Iterator[str]:
