@@ -4,12 +4,15 @@ import random
 
 import pytest
 import simpy
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plait.placement.job import Role
 from plait.residency.tier import Tier
 from plait.scheduling.function_call import FunctionCall
 from plait.scheduling.hrrs import Hrrs
 from plait.scheduling.orders import Fifo, Order
+from plait.simulation.call_stretch import CallStretch
 from plait.simulation.costs import RooflineCosts
 from plait.simulation.group_meter import ClusterMeter, GroupMeter
 from plait.simulation.group_residency import CostRates, GroupResidency
@@ -44,19 +47,19 @@ def group_of(order: Order, budget_bytes: int = 100 * GB) -> tuple[simpy.Environm
 def waits_of(order: Order, calls: list[tuple[float, float]]) -> list[float]:
     """One deployment, a stream for each call, and a function for each service time: expectations are exact."""
     env, group, _ = group_of(order)
-    group.join("d", 0, Tier.HOST)
+    group.join("d", "d", 0, Tier.HOST)
     waits = [0.0] * len(calls)
 
     def submit(index: int) -> None:
         arrival_s, service_s = calls[index]
         call = FunctionCall(str(index), "d", f"f{service_s}", str(index), 0, arrival_s)
-        group.submit(call, service_s, Role.ROLLOUT, lambda: ended(index))
+        group.submit(CallStretch(call, Role.ROLLOUT, service_s, lambda _: ended(index)))
 
     def ended(index: int) -> None:
         waits[index] = env.now - calls[index][0] - calls[index][1]
 
     for warm, service_s in enumerate(SERVICES_S):
-        group.queue._services.observe(FunctionCall(f"w{warm}", "d", f"f{service_s}", "w", 0, 0.0), service_s)
+        group.services.observe(FunctionCall(f"w{warm}", "d", f"f{service_s}", "w", 0, 0.0), service_s)
     for index, (arrival_s, _) in enumerate(calls):
         env.timeout(arrival_s).callbacks.append(lambda _, index=index: submit(index))
     env.run()
@@ -97,13 +100,13 @@ def test_highest_response_ratio_next_waits_as_in_an_obvious_simulation() -> None
 
 def test_a_switch_takes_what_the_cost_model_says_for_the_tiers() -> None:
     env, group, meter = group_of(Fifo(), budget_bytes=100 * GB)
-    group.join("a", 80 * GB, Tier.DISK)
-    group.join("b", 60 * GB, Tier.DISK)
+    group.join("a", "a", 80 * GB, Tier.DISK)
+    group.join("b", "b", 60 * GB, Tier.DISK)
     device, done_s = accelerator("H100"), []
 
     def submit(number: int, deployment: str, role: Role) -> None:
         call = FunctionCall(str(number), deployment, "f", deployment, 0, env.now)
-        group.submit(call, 10.0, role, lambda: done_s.append(env.now))
+        group.submit(CallStretch(call, role, 10.0, lambda _: done_s.append(env.now)))
 
     for number, (deployment, role) in enumerate([("a", Role.TRAIN), ("b", Role.ROLLOUT), ("a", Role.TRAIN), ("b", Role.ROLLOUT)]):
         submit(number, deployment, role)
@@ -122,9 +125,10 @@ def test_a_switch_takes_what_the_cost_model_says_for_the_tiers() -> None:
 def test_what_fits_together_stays_and_switches_for_nothing() -> None:
     env, group, meter = group_of(Fifo(), budget_bytes=150 * GB)
     for name in ("a", "b"):
-        group.join(name, 70 * GB, Tier.HOST)
+        group.join(name, name, 70 * GB, Tier.HOST)
     for number in range(20):
-        group.submit(FunctionCall(str(number), "ab"[number % 2], "f", "s", 0, 0.0), 1.0, Role.TRAIN, lambda: None)
+        call = FunctionCall(str(number), "ab"[number % 2], "f", "s", 0, 0.0)
+        group.submit(CallStretch(call, Role.TRAIN, 1.0, lambda _: None))
     env.run()
     assert meter.num_switches == 19
     assert env.now == pytest.approx(20 + 2 * group.residency._rates.estimate_s((Tier.HOST, Tier.DEVICE), 70 * GB))
@@ -134,13 +138,50 @@ def test_a_withdrawn_call_frees_its_group() -> None:
     env, group, meter = group_of(Fifo())
     done: list[str] = []
     for name in ("a", "b", "c"):
-        group.join(name, 0, Tier.HOST)
-        group.submit(FunctionCall(name, name, "f", "s", 0, 0.0), 10.0, Role.TRAIN, lambda name=name: done.append(name))
+        group.join(name, name, 0, Tier.HOST)
+        call = FunctionCall(name, name, "f", "s", 0, 0.0)
+        group.submit(CallStretch(call, Role.TRAIN, 10.0, lambda _, name=name: done.append(name)))
     env.run(until=4.0)
-    assert group.withdraw("b") == 0.0
-    assert group.withdraw("a") == pytest.approx(4.0)
+    assert group.withdraw("b") == (0, 0.0)
+    assert group.withdraw("a") == (0, pytest.approx(4.0))
     env.run()
     assert done == ["c"]
     assert env.now == pytest.approx(14.0)
     assert meter.lost_device_s == pytest.approx(8 * 4.0)
     assert meter.service_device_s[Role.TRAIN] == pytest.approx(8 * 10.0)
+
+
+def test_a_stretch_is_cut_when_another_job_joins() -> None:
+    """Five calls of 10 s, 2 s apart: at 15 s the second runs, and ends at 22 s; then the other job is served."""
+    env, group, meter = group_of(Fifo())
+    group.join("a", "a", 0, Tier.HOST)
+    ends: list[tuple[str, int, float]] = []
+    first, last = (FunctionCall("a", "a", name, "s", 0, 0.0) for name in ("f", "last"))
+    stretch = CallStretch(first, Role.TRAIN, 10.0, lambda num: ends.append(("a", num, env.now)), 5, 2.0, 1.0, last, 5)
+    group.submit(stretch)
+    env.run(until=15.0)
+    group.join("b", "b", 0, Tier.HOST)
+    group.submit(
+        CallStretch(FunctionCall("b", "b", "f", "s", 0, 15.0), Role.TRAIN, 3.0, lambda num: ends.append(("b", num, env.now)))
+    )
+    env.run()
+    assert ends == [("a", 2, 22.0), ("b", 1, 25.0)]
+    assert meter.num_calls == meter.call_waits.count == 3
+    assert group.services.estimate_s(first) == pytest.approx(10.0)
+    assert group.services.estimate_s(last) == 1.0  # It has not run.
+
+
+@given(
+    call_s=st.floats(0.1, 10), delay_s=st.sampled_from([0.0, 1.5]), num_calls=st.integers(1, 5), share=st.floats(0, 1)
+)  # fmt: skip
+def test_how_far_a_stretch_is(call_s: float, delay_s: float, num_calls: int, share: float) -> None:
+    call = FunctionCall("a", "a", "f", "s", 0, 0.0)
+    stretch = CallStretch(call, Role.TRAIN, call_s, lambda _: None, num_calls, delay_s)
+    elapsed_s = share * stretch.span_s
+    num_ended, ran_s = stretch.done_after(elapsed_s)
+    starts = [index * (call_s + delay_s) for index in range(num_calls)]
+    assert 0 <= num_ended <= num_calls
+    assert 0 <= ran_s <= call_s
+    expected_s = sum(max(0.0, min(call_s, elapsed_s - start)) for start in starts)
+    assert num_ended * call_s + ran_s == pytest.approx(expected_s, abs=1e-6)
+    assert stretch.done_after(-1.0) == (0, 0.0)

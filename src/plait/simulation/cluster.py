@@ -185,7 +185,7 @@ class SimulatedCluster:
             for role in pool.roles:
                 groups[role] = group
                 if role not in on:
-                    group.join(job.deployment(role), job.bytes_of(role), Tier.DISK if is_new else Tier.HOST)
+                    group.join(job.owner(role), job.deployment(role), job.bytes_of(role), Tier.DISK if is_new else Tier.HOST)
                     self.book.joins(job_id, pool.group_id, group.meter.num_devices, now_s)
                 on[role] = pool.group_id
         if is_new:
@@ -205,7 +205,7 @@ class SimulatedCluster:
 
     def _part_leaves(self, job: SimulatedJob, role: Role) -> None:
         group_id = self._on[job.shape.job_id].pop(role)
-        self.groups[group_id].leave(job.deployment(role))
+        self.groups[group_id].leave(job.owner(role), job.deployment(role))
         self.book.leaves(job.shape.job_id, group_id, self.env.now)
 
     def _group(self, pool: PoolPlacement, model: str) -> SimulatedGroup:

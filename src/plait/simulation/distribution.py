@@ -37,6 +37,11 @@ class Distribution:
         index = math.floor(math.log10(value) * PER_DECADE)
         self._bins[index] = self._bins.get(index, 0) + 1
 
+    def add_zeros(self, count: int) -> None:
+        """So many values of 0; below 0: so many fewer."""
+        self.count += count
+        self._num_zero += count
+
     def quantile(self, share: float) -> float:
         """The geometric middle of the bin that holds it; 0 of nothing."""
         wanted = share * self.count

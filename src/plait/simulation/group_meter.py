@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from plait.placement.job import Role
 from plait.scheduling.function_call import FunctionCall
+from plait.simulation.call_stretch import CallStretch
 from plait.simulation.distribution import Distribution
 from plait.simulation.timeline import Timeline
 
@@ -52,26 +53,36 @@ class GroupMeter:
         self._has_rolled_out = False
         self._last = ""
 
-    def started(self, call: FunctionCall, waited_s: float) -> None:
+    def started(self, call: FunctionCall, num_calls: int, waited_s: float) -> None:
+        """All but the first of several calls need not wait."""
         cluster = self._cluster
-        cluster.num_calls += 1
+        cluster.num_calls += num_calls
         cluster.call_waits.add(waited_s)
+        if num_calls > 1:
+            cluster.call_waits.add_zeros(num_calls - 1)
         if call.deployment != self._last:
             cluster.num_switches += self._last != ""
             self._last = call.deployment
 
-    def ran(self, role: Role, setup_s: float, service_s: float, now_s: float, is_whole: bool, fill: float) -> None:
-        """Until now."""
-        cluster = self._cluster
-        if is_whole:
-            cluster.service_device_s[role] += service_s * self.num_devices
-            if role is Role.ROLLOUT:
-                cluster.filled_device_s += fill * service_s * self.num_devices
-        else:
-            cluster.lost_device_s += service_s * self.num_devices
-        cluster.setup_device_s += setup_s * self.num_devices
-        self._has_rolled_out |= role is Role.ROLLOUT
-        self._busy_s += service_s
+    def uncount(self, num_calls: int) -> None:
+        """They are started anew, one by one."""
+        self._cluster.num_calls -= num_calls
+        self._cluster.call_waits.add_zeros(-num_calls)
+
+    def ran(
+        self, work: CallStretch, num_ended: int, setup_s: float, now_s: float, part_s: float = 0.0, is_kept: bool = False
+    ) -> None:
+        """Until now; `part_s`: of a call that did not end, lost or kept."""
+        cluster, num_devices = self._cluster, self.num_devices
+        service_s = num_ended * work.call_s + (part_s if is_kept else 0.0)
+        lost_s = 0.0 if is_kept else part_s
+        cluster.service_device_s[work.role] += service_s * num_devices
+        if work.role is Role.ROLLOUT:
+            cluster.filled_device_s += work.fill * service_s * num_devices
+            self._has_rolled_out = True
+        cluster.lost_device_s += lost_s * num_devices
+        cluster.setup_device_s += setup_s * num_devices
+        self._busy_s += service_s + lost_s
         self._setup_s += setup_s
         if now_s - self._since_s >= self.FLUSH_S:
             self._flush(now_s)

@@ -1,0 +1,116 @@
+"""One part of a simulated job: the steps and calls it has done, and the job's own clock there.
+
+The *own* clock says when each call would have ended had the job been alone, with the same durations.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from plait.placement.demand_trace import FunctionRecord
+from plait.placement.job import Role
+from plait.scheduling.function_call import FunctionCall
+from plait.simulation.call_stretch import CallStretch
+from plait.simulation.groups import SimulatedGroup
+from plait.simulation.job_shape import PartShape
+
+OnRecord = Callable[[FunctionRecord], None]
+
+
+@dataclass(slots=True)
+class JobPart:
+    """`ends_s`: on the own clock, of its latest steps."""
+
+    role: Role
+    shape: PartShape
+    deployment: str
+    rng: random.Random
+    ends_s: deque[float]
+    group: SimulatedGroup | None = None
+    steps_done: int = 0
+    is_in_step: bool = False
+    calls_left: int = 0
+    call_s: float = 0.0
+    """Of each call of the step."""
+    left_s: float = 0.0
+    """Of the next call; less than `call_s` if it ran elsewhere."""
+    call_id: str = ""
+    """Of what waits or runs; empty in a delay, or if it was withdrawn."""
+    is_withdrawn: bool = False
+    is_between: bool = False
+    """It was withdrawn between two calls."""
+    own_s: float = 0.0
+    _num_issued: int = field(default=0, repr=False)
+
+    def draw(self, steps: int) -> None:
+        """What the calls of the next step will take."""
+        factor = 1 + self.shape.drift * (self.steps_done / (steps - 1) if steps > 1 else 0.0)
+        if self.shape.jitter:
+            factor *= self.rng.lognormvariate(0.0, self.shape.jitter)
+        self.call_s = self.left_s = self.shape.call_s * factor / self.shape.num_calls
+        self.calls_left, self.is_in_step = self.shape.num_calls, True
+
+    def issue(self, now_s: float, fill: float, on_ended: Callable[[int], None]) -> None:
+        """The next call; on a group that the job has alone, all that are left of the step."""
+        assert self.group is not None
+        self._num_issued += 1
+        self.is_withdrawn = False
+        self.call_id = f"{self.deployment}/{self._num_issued}"
+        num_calls = self.calls_left if self.group.is_exclusive and self.left_s == self.call_s else 1
+        call = self._call(self.calls_left, now_s)
+        last = self._call(1, now_s) if num_calls > 1 and self.role is Role.TRAIN else None
+        delay_s = self.shape.delay_s
+        self.group.submit(CallStretch(call, self.role, self.left_s, on_ended, num_calls, delay_s, fill, last, num_calls))
+
+    def _call(self, calls_left: int, now_s: float) -> FunctionCall:
+        function = "sample" if self.role is Role.ROLLOUT else "forward_backward" if calls_left > 1 else "optim_step"
+        return FunctionCall(self.call_id, self.deployment, function, self.role.value, 0, now_s)
+
+    def ended(self, num_calls: int, record: OnRecord | None) -> None:
+        """So many calls, on both clocks."""
+        for _ in range(num_calls):
+            start_s = self.own_s
+            self.own_s += self.call_s
+            if record is not None:
+                function = "sample" if self.role is Role.ROLLOUT else "train"
+                devices, num_bytes = self.shape.num_devices, self.shape.bytes_per_device
+                record(FunctionRecord(start_s, self.own_s, function, self.role, devices, num_bytes))
+            self.calls_left -= 1
+            if self.calls_left:
+                self.own_s += self.shape.delay_s
+        self.left_s = self.call_s
+        self.call_id = ""
+
+    def withdraw(self, is_kept: bool, record: OnRecord | None) -> None:
+        """From its group. `is_kept`: what of a rollout's call is done is; a training call starts anew."""
+        if not self.call_id or self.group is None:
+            return
+        is_kept = is_kept and self.role is Role.ROLLOUT
+        num_ended, ran_s = self.group.withdraw(self.call_id, is_kept)
+        left_s = self.left_s
+        self.ended(num_ended, record)
+        self.left_s = left_s - ran_s if is_kept else left_s
+        self.is_withdrawn, self.is_between = True, num_ended > 0 and not ran_s
+
+    def stop(self, own_s: float) -> None:
+        """What it has not finished is lost; its own clock goes back."""
+        self.withdraw(False, None)
+        self.group, self.is_in_step, self.is_withdrawn = None, False, False
+        self.own_s = min(self.own_s, own_s)
+
+    def step_ended(self) -> None:
+        self.is_in_step = False
+        self.steps_done += 1
+        self.ends_s.append(self.own_s)
+
+    def step_lost(self) -> None:
+        """The latest one has to be done again."""
+        self.steps_done -= 1
+        if self.ends_s:
+            self.ends_s.pop()
+
+    def own_end_s(self, step: int) -> float:
+        """On the own clock: the end of one of the latest steps; 0 for a step before the first."""
+        index = step - (self.steps_done - len(self.ends_s))
+        return self.ends_s[index] if 0 <= index < len(self.ends_s) else 0.0
