@@ -82,7 +82,7 @@ def make_groups(system: System, jobs: Sequence[str], sizes: Mapping[str, int], f
                 host_folder=str(folder / "host"),
                 folder="",
                 disk_bytes=0,
-            )  # fmt: skip
+            )
         )
     return WorkerGroups(settings, Router(routes), system.order, max_restarts=0)
 

@@ -99,6 +99,7 @@ def print_result(result: "ScenarioResult") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from plait.cli.paper_table import print_paper
     from plait.simulation.figures import figures_of
 
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
@@ -118,6 +119,7 @@ def print_result(result: "ScenarioResult") -> None:
         cells = [figure.text(values[0]), *(f"{figure.text(v)}  {ratio:>6}" for v, ratio in zip(values[1:], ratios, strict=True))]
         table.add_row(figure.label, *cells)
     console.print(table)
+    print_paper(console, result)
 
 
 def write_files(result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:

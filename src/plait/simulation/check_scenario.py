@@ -13,6 +13,10 @@ Problem = tuple[Location, str]
 
 
 def check_scenario(scenario: ScenarioSettings) -> list[Problem]:
+    return [*_kind(scenario), *_paper(scenario)]
+
+
+def _kind(scenario: ScenarioSettings) -> list[Problem]:
     if isinstance(scenario, TaskScenario):
         return [
             *_names("tasks", scenario.tasks),
@@ -31,6 +35,14 @@ def _names(key: str, entries: Sequence[object]) -> Iterator[Problem]:
         name = str(getattr(entry, "name", ""))
         if counts[name] > 1:
             yield (key, number, "name"), f'{key}[{number}].name = "{name}": another one has that name'
+
+
+def _paper(scenario: ScenarioSettings) -> Iterator[Problem]:
+    known = {system.name for system in getattr(scenario, "systems", ())}
+    for number, figure in enumerate(scenario.paper):
+        for key, name in (("system", figure.system), ("over", figure.over)):
+            if name and name not in known:
+                yield ("paper", number, key), f'paper[{number}].{key} = "{name}": systems are {", ".join(sorted(known))}'
 
 
 # ---- tasks

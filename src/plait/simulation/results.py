@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from plait.simulation.comparison import Comparison
 from plait.simulation.distribution import Distribution, Summary
 from plait.simulation.timeline import Timeline
 
@@ -69,6 +70,9 @@ class ScenarioResult(msgspec.Struct, frozen=True):
     seed: int
     is_quick: bool
     systems: tuple[SystemResult, ...]
+    assumptions: tuple[str, ...] = ()
+    paper: tuple[Comparison, ...] = ()
+    """Figures of the paper that the scenario is after."""
 
     def json(self) -> bytes:
         """The same result gives the same bytes."""

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from plait.config.base import Settings
 from plait.simulation.catalogue import read_table
+from plait.simulation.paper_figures import PaperFigure
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -198,6 +199,10 @@ class ScenarioSettings(Settings):
     """One line: what is simulated."""
     description: str = ""
     """What is compared, and what was assumed."""
+    assumptions: tuple[str, ...] = ()
+    """What a paper leaves open, and what was chosen; printed with the results."""
+    paper: tuple[PaperFigure, ...] = ()
+    """A paper's figures, to be printed beside the simulation's."""
     seed: Annotated[int, Field(ge=0)] = 0
     """All that is drawn is a function of it."""
     cluster: ClusterSettings

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from plait.simulation.job_results import simulate_job_systems
 from plait.simulation.job_scenario import JobScenario
 from plait.simulation.load_scenario import Scenario
+from plait.simulation.paper_figures import compare
 from plait.simulation.results import ScenarioResult
 from plait.simulation.task_results import Kinds, kinds_of, num_steps, simulate_tasks
 
@@ -25,7 +26,10 @@ def simulate(
         tasks = kinds_of(scenario, is_quick) if kinds is None else kinds
         systems = simulate_tasks(scenario, tasks, chosen, _counter(num_steps(scenario, tasks), tell))
     description = "\n\n".join(" ".join(paragraph.split()) for paragraph in scenario.description.split("\n\n"))
-    return ScenarioResult(name, scenario.kind, scenario.title, description, chosen, is_quick, systems=tuple(systems))
+    compared = compare(scenario.paper, {system.name: system.figures for system in systems})
+    return ScenarioResult(
+        name, scenario.kind, scenario.title, description, chosen, is_quick, tuple(systems), scenario.assumptions, compared
+    )
 
 
 def _day(system: str, time_s: float) -> str:

@@ -101,6 +101,10 @@ def _times(run: TaskRun, works: tuple[WorkRow, ...]) -> dict[str, float | None]:
     return {
         "first_step_s": sum(first_s) / len(first_s),
         "step_s": summary("step").mean,
+        "rollout_s": rollout_s,
+        "rollout_tokens_per_s": run.recorder.counts["sampled_tokens"] / (rollout_s * run.recorder.counts["steps"])
+        if rollout_s
+        else None,
         "tail_s": summary("tail").mean,
         "tail_share": summary("tail").mean / rollout_s if rollout_s else None,
         "training_wait_s": summary("ready to commit").mean,
