@@ -67,12 +67,16 @@ QUICK_SYSTEMS = (ISOLATED, UNLIMITED, SPLIT, COLOCATED, PLAIT_TWO, PLAIT_ONE, OR
 
 def make_groups(system: System, jobs: Sequence[str], sizes: Mapping[str, int], folder: Path) -> WorkerGroups:
     """`sizes`: bytes on the device by deployment; needed unless the system has room for all."""
-    settings, routes = [], {}
+    settings: list[ConfigureGroup] = []
+    routes: dict[str, str] = {}
     for name, members in system.members(jobs).items():
         routes |= dict.fromkeys(members, name)
         device_bytes = budget([sizes[member] for member in members]) if system.is_limited else UNLIMITED_BYTES
-        place = {"host_folder": str(folder / "host"), "folder": "", "host_bytes": None, "disk_bytes": 0}
-        settings.append(ConfigureGroup(name=name, threads=1, device="cpu", device_bytes=device_bytes, **place))
+        configured = ConfigureGroup(
+            name=name, threads=1, device="cpu", device_bytes=device_bytes, host_bytes=None, host_folder=str(folder / "host"),
+            folder="", disk_bytes=0,
+        )  # fmt: skip
+        settings.append(configured)
     return WorkerGroups(settings, Router(routes), system.order, max_restarts=0)
 
 
