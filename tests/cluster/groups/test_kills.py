@@ -13,7 +13,7 @@ import psutil
 from plait.client.runs import run_file
 from plait.cluster.groups.group_link import GROUP_MODULE
 from plait.config.load import effective_toml, load_settings
-from plait.config.run import RunSettings
+from plait.config.run import RunSettings, WorkerSettings
 from plait.models.tiny import make_tiny_model
 from plait.observe.events import WorkerLost
 from plait.observe.log import read_events
@@ -25,6 +25,8 @@ from tests.runs import digests, full_task, tiny_settings, tiny_task
 NUM_STEPS = 7
 DEVICE_BYTES = 24_000_000
 """The largest of their four deployments, and hardly more."""
+OWN_THREADS = WorkerSettings(layout="shared", executor="thread", environment_processes=1)
+"""Of the unbroken run, whose jobs have workers of their own: the same adapters, and no process to start."""
 SEED = 11
 RUN = """
 import sys
@@ -40,8 +42,9 @@ run_file(load_settings(directory.config), directory, show_progress=False)
 
 def test_whatever_is_killed_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     settings = two_jobs(tmp_path)
-    whole = RunDirectory.create(tmp_path, "whole", effective_toml(settings))
-    assert run_file(settings, whole, show_progress=False) == "done"
+    unbroken = settings.model_copy(update={"workers": OWN_THREADS})
+    whole = RunDirectory.create(tmp_path, "whole", effective_toml(unbroken))
+    assert run_file(unbroken, whole, show_progress=False) == "done"
     broken = RunDirectory.create(tmp_path, "broken", effective_toml(settings))
     killed_in_turn(broken, random.Random(SEED))
     assert run_file(load_settings(broken.config), broken, resume=True, show_progress=False) == "done"
