@@ -62,9 +62,9 @@ def make_page() -> str:
     return "\n".join(
         [
             OPENING,
-            *_section("The run", "", RunSettings),
+            *settings_section("The run", "", RunSettings),
             *(line for name in SECTIONS for line in _run_section(name)),
-            *_section("[[tasks]]", "One table for each task, as many as you like.", TaskSettings),
+            *settings_section("[[tasks]]", "One table for each task, as many as you like.", TaskSettings),
             *_task_sections(),
             *_environment_sections(),
         ]
@@ -79,29 +79,31 @@ has its default."""
 
 
 def _run_section(name: str) -> Iterator[str]:
-    yield from _section(f"[{name}]", SECTIONS[name], _inner(RunSettings, name))
+    yield from settings_section(f"[{name}]", SECTIONS[name], _inner(RunSettings, name))
     if name == "model":
-        yield from _section("[[models]]", MODELS, FurtherModelSettings)
+        yield from settings_section("[[models]]", MODELS, FurtherModelSettings)
 
 
 def _task_sections() -> Iterator[str]:
     for name in TaskSettings.model_fields:
         inner = _inner_or_none(TaskSettings, name)
         if inner is not None and name != "environment":
-            yield from _section(f"[tasks.{name}]", _prose(inner), inner)
+            yield from settings_section(f"[tasks.{name}]", _prose(inner), inner)
 
 
 def _environment_sections() -> Iterator[str]:
     text = "Where questions come from and how answers are scored. `kind` chooses one of the four below; these keys they share."
-    yield from _section("[tasks.environment]", text, EnvironmentSettings)
+    yield from settings_section("[tasks.environment]", text, EnvironmentSettings)
     for kind, settings in ENVIRONMENTS.items():
         own = [name for name in settings.model_fields if name not in EnvironmentSettings.model_fields]
-        yield from _section(f'[tasks.environment], kind = "{kind}"', _prose(settings), settings, own)
-    yield from _section("[tasks.environment.delay]", _prose(DelaySettings), DelaySettings)
+        yield from settings_section(f'[tasks.environment], kind = "{kind}"', _prose(settings), settings, own)
+    yield from settings_section("[tasks.environment.delay]", _prose(DelaySettings), DelaySettings)
 
 
-def _section(title: str, text: str, settings: type[Settings], names: list[str] | None = None) -> Iterator[str]:
-    yield from (f"## {title}", "")
+def settings_section(
+    title: str, text: str, settings: type[Settings], names: list[str] | None = None, level: int = 2
+) -> Iterator[str]:
+    yield from (f"{'#' * level} {title}", "")
     if text:
         yield from (text, "")
     yield from ("| key | type | default | meaning |", "|---|---|---|---|")
@@ -130,7 +132,9 @@ def _meaning(settings: type[Settings], name: str) -> str:
 
 
 def _table(settings: type[Settings], name: str) -> str:
-    """Where the keys of a table are listed, for a field that is one."""
+    """Where the keys of a table are listed, for a field of a run that is one."""
+    if not settings.__module__.startswith("plait.config."):
+        return ""
     if settings is RunSettings and name in ("tasks", "models"):
         return f"See `[[{name}]]`."
     if settings is FurtherModelSettings:
@@ -225,6 +229,8 @@ def _default(field: FieldInfo) -> str:
     if isinstance(field.default, float):
         return f"`{field.default:g}`"
     value = list(field.default) if isinstance(field.default, tuple) else field.default
+    if isinstance(value, list) and value and isinstance(value[0], Settings):
+        return "one with its defaults"
     return f"`{json.dumps(value)}`"
 
 

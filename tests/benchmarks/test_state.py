@@ -19,12 +19,17 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = {name: torch.randn(shape, generator=generator) for name, shape in tensor_shapes(config).items()}
     monkeypatch.setattr(state, "base_model", lambda is_quick: ("tiny", config, weights))
     monkeypatch.setattr(state_moves, "use_new_memory", lambda: None)  # it is for the whole process
+    row = {"case": "1 -> 2", "needed_bytes": 10, "duration_s": 1.0, "needed_gigabytes_per_s": 1e-8}
+    slices = {**row, "system": "slices", "moved_bytes": 10, "moved_per_needed": 1.0}
+    rebuilt = {**row, "system": "full tensors rebuilt", "moved_bytes": 20, "moved_per_needed": 2.0}
+    monkeypatch.setattr(state.state_resharding, "rows", lambda is_quick: [slices, rebuilt])  # processes of many ranks
 
 
 @pytest.mark.usefixtures("tiny")
 def test_all_parts_have_rows_and_headlines(tmp_path: Path) -> None:
     rows, headlines = state.run(tmp_path, is_quick=True)
-    assert {row["part"] for row in rows} == {"moves", "sharing", "switch"}
+    assert {row["part"] for row in rows} == {"moves", "sharing", "switch", "resharding"}
+    assert headlines["needed_bytes_over_moved"]["value"] == 1.0
     assert [row["route"] for row in rows if row["part"] == "moves"] == list(state_moves.ROUTES)
     assert not list(tmp_path.iterdir())
     assert headlines.keys() >= {"offload_to_host", "load_from_disk", "sharing", "switch_warm_frozen", "switch_cold_trained"}

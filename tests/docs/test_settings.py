@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from docs import make_simulation_keys
 from docs.make_configuration import PAGE, make_page
 from plait.config.known_keys import walk_keys
 from plait.config.load import load_settings, parse_settings
@@ -29,6 +30,11 @@ def test_examples_are_valid_settings(file: Path) -> None:
 
 def test_the_page_of_all_keys_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == make_page(), "run: python docs/make_configuration.py"
+
+
+def test_the_page_of_a_scenarios_keys_is_up_to_date() -> None:
+    page = make_simulation_keys.PAGE.read_text(encoding="utf-8")
+    assert page == make_simulation_keys.make_page(), "run: python -m docs.make_simulation_keys"
 
 
 def test_every_key_is_on_the_page() -> None:

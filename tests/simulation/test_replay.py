@@ -66,7 +66,7 @@ def test_what_is_not_known_is_told() -> None:
 def test_a_run_directory_is_read(tmp_path: Path) -> None:
     directory = write_sample_run(tmp_path / "run", num_steps=3)
     trace = read_trace(directory)
-    assert trace.model == "smollm2-135m-instruct"
+    assert nearest_model(trace.model) == "SmolLM2-135M"
     assert trace.tasks
     assert all(task.prompt_tokens > 0 and task.steps for task in trace.tasks)
     assert trace.duration_s > 0

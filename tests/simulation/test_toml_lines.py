@@ -40,8 +40,9 @@ def test_each_value_is_on_its_line() -> None:
     lines = TomlLines(TEXT)
     wanted: dict[tuple[str | int, ...], int | None] = {
         ("top",): 1, ("text",): 2, ("quoted key",): 6, ("table",): 8, ("table", "a"): 9, ("table", "a", 1, "b"): 9,
-        ("table", "dotted", "inner"): 13, ("list", 0): 15, ("list", 0, "name"): 16, ("list", 0, "sub"): 17, ("list", 0, "sub", "x"): 18,
-        ("list", 1, "name"): 20, ("list", 1, "deep", 0, "y"): 22, ("list", 1, "deep", 1, "y"): 24, ("list", 1, "missing"): 19,
+        ("table", "dotted", "inner"): 13, ("list", 0): 15, ("list", 0, "name"): 16, ("list", 0, "sub"): 17,
+        ("list", 0, "sub", "x"): 18, ("list", 1, "name"): 20, ("list", 1, "deep", 0, "y"): 22,
+        ("list", 1, "deep", 1, "y"): 24, ("list", 1, "missing"): 19,
         ("missing",): None, (): None,
     }  # fmt: skip
     assert {location: lines.line_of(location) for location in wanted} == wanted

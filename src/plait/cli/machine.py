@@ -30,6 +30,7 @@ EXTRAS = {
     "models": ("gguf", "huggingface_hub"),
     "environments": ("math_verify", "reasoning_gym"),
     "trackers": ("tensorboard", "wandb"),
+    "server": ("fastapi", "uvicorn", "sqlalchemy", "alembic", "google.protobuf", "prometheus_client", "zstandard"),
 }
 """The package's extras and the modules that each brings."""
 NEEDED_EXTRAS = ("engine", "models")

@@ -46,6 +46,10 @@ def simulate(
     from plait.simulation.load_scenario import load_scenario
     from plait.simulation.simulate import simulate as run_simulation
 
+    for file in (json_file, html_file):
+        _check_folder(file)
+    if run is not None and quick:
+        raise ConfigError("--quick and --from contradict each other.", "A replay has the steps that were recorded.")
     if run is not None:
         result = _replay(run, runs, scenario, seed, (accelerator, devices, model, copies))
     elif (accelerator, devices, model, copies) != (None, None, None, 1):
@@ -129,6 +133,12 @@ def write_files(result: "ScenarioResult", json_file: Path | None, csv_folder: Pa
         from plait.simulation.report import build_report
 
         _write(html_file, build_report(result).encode())
+
+
+def _check_folder(file: Path | None) -> None:
+    """Before a simulation of minutes, not after it."""
+    if file is not None and not file.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {file}: there is no folder {file.parent}.", "Make the folder, or choose another file.")
 
 
 def _write(path: Path, data: bytes) -> None:

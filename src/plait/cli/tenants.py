@@ -11,7 +11,7 @@ from plait.cli.table import print_table
 from plait.types.errors import PlaitError
 
 app = typer.Typer(
-    help="List the tenants of a server, and set their shares and quotas.",
+    help="Show a server's tenants; set shares and quotas.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -48,4 +48,7 @@ class TooMany(ServiceError):
 def not_served(name: str, names: Sequence[str]) -> ServiceError:
     near = difflib.get_close_matches(name, names, n=1)
     meant = f"Did you mean {near[0]!r}? " if near else ""
-    return ServiceError(f"base_model {name!r} is not served.", f"{meant}Served: {', '.join(names)}.")
+    return ServiceError(
+        f"base_model {name!r} is not served.",
+        f"{meant}Served: {', '.join(names)}. The operator may add names for them (`aliases`).",
+    )

@@ -9,14 +9,13 @@
 - Each change takes O(log n) of n rows.
 """
 
-import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import simpy
 
 from plait.simulation.costs import CostModel
+from plait.simulation.engine_row import GONE, Row, RowEnds
 from plait.types.chunks import Chunk
 
 Ended = Callable[[str, Chunk, int, bool], None]
@@ -25,31 +24,6 @@ Busy = Callable[[str, float, float, int], None]
 """(engine, start, end, rows). Spans of one engine never overlap."""
 Needs = Callable[[str, Chunk], tuple[int, float]]
 """(engine, chunk) -> (tokens that have to be computed here before it decodes, seconds until the rest has been fetched)"""
-
-
-@dataclass(slots=True, eq=False)
-class Row:
-    """A chunk in the batch, or on its way into it."""
-
-    chunk: Chunk
-    left: int
-    """Tokens that its generation still draws."""
-    num_tokens: int
-    """That its chunk draws."""
-    context_tokens: int
-    """When it came."""
-    prompt_tokens: int = 0
-    """Tokens to be computed before its first step."""
-    drawn: int = 0
-    """By the time it joins."""
-    number: int = 0
-    joined: int = 0
-    """Steps of the engine when it joined, less what it had drawn."""
-    end: int = 0
-    """Step of the engine after which it ends."""
-
-    def __lt__(self, other: "Row") -> bool:
-        return self.number < other.number
 
 
 class SimulatedEngine:
@@ -69,8 +43,7 @@ class SimulatedEngine:
         self._fetching: dict[str, Row] = {}
         self._fetched_s = 0.0
         """When the last fetch under way is complete."""
-        self._ends: list[tuple[int, Row]] = []
-        """Rows by the step after which they end; an entry whose row has another `end`, or has gone, is void."""
+        self._ends = RowEnds()
         self._gone: list[Row] = []
         """Rows that leave after the step under way."""
         self._num_rows_ever = 0
@@ -124,6 +97,7 @@ class SimulatedEngine:
         for request_id in request_ids:
             self._fetching.pop(request_id, None)
             if (row := self._rows.pop(request_id, None)) is not None:
+                row.end = GONE
                 self._gone.append(row)
         self._joining = [row for row in self._joining if row.chunk.request_id not in request_ids]
         if self._gone:
@@ -150,8 +124,7 @@ class SimulatedEngine:
         return step - row.joined
 
     def _enter(self, row: Row) -> None:
-        row.end = row.joined + row.num_tokens
-        heapq.heappush(self._ends, (row.end, row))
+        self._ends.put(row, row.joined + row.num_tokens)
 
     # ---- time
 
@@ -214,24 +187,15 @@ class SimulatedEngine:
         self.num_decoded_tokens += num_tokens
         self.most_context_tokens = max(self.most_context_tokens, self._context_tokens)
         self.tell_busy()
-        ended = []
-        while self._ends and self._ends[0][0] <= self._step:
-            entry = heapq.heappop(self._ends)
-            if not self._is_void(entry):
-                entry[1].end = -1
-                ended.append(entry[1])
-        return ended
+        return self._ends.pop_until(self._step)
 
     def tell_busy(self) -> None:
         """Of the plan that has run."""
         if self._on_busy is not None:
             self._on_busy(self.name, self._begun_s, self.env.now, len(self._rows) + len(self._gone))
 
-    def _is_void(self, entry: tuple[int, Row]) -> bool:
-        end, row = entry
-        return row.end != end or self._rows.get(row.chunk.request_id) is not row
-
     def _leave(self, row: Row) -> None:
+        row.end = GONE
         self._context_tokens -= row.context_tokens + self._drawn(row, self._step)
 
     def _take_in(self) -> None:
@@ -258,9 +222,7 @@ class SimulatedEngine:
         self._wake_at(self._start_s + self._span_s(self._num_steps))
 
     def _steps_to_next_end(self) -> int:
-        while self._is_void(self._ends[0]):
-            heapq.heappop(self._ends)
-        return self._ends[0][0] - self._step
+        return self._ends.first() - self._step
 
     def _steps_s(self, num_steps: int) -> tuple[float, float]:
         """How long the first of so many steps takes, and how much more each one after it."""

@@ -43,6 +43,7 @@ class PreemptingEngine(SimulatedEngine):
         super()._take_in()
 
     def _preempt(self) -> None:
+        """The newest row, to the front of those that wait."""
         _, row = self._rows.popitem()
         self._leave(row)
         row.drawn = row.prompt_tokens = self._drawn(row, self._step)

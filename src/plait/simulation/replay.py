@@ -42,11 +42,13 @@ class Replay(msgspec.Struct, frozen=True):
 
 def replay(trace: RunTrace, changes: Changes, base: TaskScenario | None = None) -> Replay:
     """On the `base` scenario's cluster, under its systems; its own tasks do not count. ConfigError for what does not fit."""
+    _check_names(changes)
     lengths = {task.name: recorded_lengths(task) for task in trace.tasks}
     tasks = tuple(_settings(task, lengths[task.name], changes.copies) for task in trace.tasks)
     values = (base or _default(trace, changes, tasks)).model_dump() | {"tasks": [task.model_dump() for task in tasks]}
+    values = _changed(values, changes)
     title = f"Run {trace.name} on {values['cluster']['devices']} {values['cluster']['accelerator']}"
-    scenario = TaskScenario.model_validate(_changed(values, changes) | {"title": title, "description": _describe(trace)})
+    scenario = TaskScenario.model_validate(values | {"title": title, "description": _describe(trace)})
     problems = check_scenario(scenario)
     if problems:
         raise ConfigError(
@@ -80,17 +82,18 @@ def _default(trace: RunTrace, changes: Changes, tasks: tuple[TaskSettings, ...])
     )  # fmt: skip
 
 
+def _check_names(changes: Changes) -> None:
+    for option, table, name in (("accelerator", "accelerators", changes.accelerator), ("model", "models", changes.model)):
+        if name is not None and name not in read_table(table):
+            raise ConfigError(f'--{option} "{name}" is not known.', f"Known are {', '.join(sorted(read_table(table)))}.")
+
+
 def _changed(values: dict[str, Any], changes: Changes) -> dict[str, Any]:
     if changes.accelerator is not None:
-        known = read_table("accelerators")
-        if changes.accelerator not in known:
-            raise ConfigError(f'--accelerator "{changes.accelerator}" is not known.', f"Known are {', '.join(sorted(known))}.")
         values["cluster"] |= {"accelerator": changes.accelerator, "devices_per_node": 0}
     if changes.devices is not None:
         values["cluster"] |= {"devices": changes.devices}
     if changes.model is not None:
-        if changes.model not in read_table("models"):
-            raise ConfigError(f'--model "{changes.model}" is not known.', f"Known are {', '.join(sorted(read_table('models')))}.")
         values["model"] |= {"name": changes.model}
     return values
 
