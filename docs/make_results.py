@@ -31,6 +31,7 @@ STRANDS = """## What each strand adds on top of the others
 *Sharing*: tasks share one base's devices. *Divided*: rollouts in chunks, scheduled in context, drafted from siblings.
 *Multiplexing*: jobs share worker groups, call by call. Device-hours are those that worker groups hold, for each step of a task; the
 last column compares with none of the three."""
+FULL = "python -m benchmarks.simulation --part "
 KNOWN = {True: "yes", False: "-"}
 
 
@@ -106,7 +107,8 @@ def _paper(name: str, found: Mapping[str, Any]) -> Iterator[str]:
             [(r["model"], str(r["tasks"]), r["system"], f"{r['steps_per_hour']:,.0f}", f"{r['first_step_s']:,.0f} s",
               percent(r["utilisation"])) for r in grid],
         )  # fmt: skip
-    yield f"`plait simulate {name}`; the figures above are of `python -m benchmarks.simulation {_quick(found)}--part {name}`."
+    command = found["command"].split(" --results")[0]
+    yield f"`plait simulate {name}`; the figures above are of `{command}`, those of `{FULL}{name}` are more."
 
 
 def _validation(found: Mapping[str, Any]) -> Iterator[str]:
