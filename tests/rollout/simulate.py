@@ -1,7 +1,7 @@
 """A rollout as pure events: engines that decode in lockstep, a scheduler that fills them, and forced lengths. No torch, no clock.
 
-A decode step of an engine takes `Cost.step_s(rows, context tokens)`; chunks join at the next step's begin. Tokens a chunk finds on
-neither its engine nor a peer are computed first, and peers' tokens are moved, both at a cost in seconds for each token.
+A decode step of an engine takes `Cost.step_s(rows, context tokens)`; chunks join at the next step's begin. A request's first
+tokens are computed, and those of a chunk that ran elsewhere before are moved, both at a cost in seconds for each token.
 """
 
 import heapq
@@ -102,6 +102,8 @@ class Simulated:
     finish_s: dict[str, float] = field(default_factory=dict)
     busy_s: dict[str, float] = field(default_factory=dict)
     num_tokens: int = 0
+    last_engine: dict[str, str] = field(default_factory=dict)
+    """Where each request's latest chunk ran."""
     problems: dict[str, str] = field(default_factory=dict)
     reserved_integral: float = 0.0
     """Reserved share of all cache times seconds, while requests wait."""
@@ -169,9 +171,10 @@ def fill(
             continue
         engine = next(each for each in engines if each.name == placement.engine)
         known = len(request.context_tokens) + len(request.tokens)
-        moves = placement.pull_from is not None
-        first = not request.tokens
-        engine.admit(placement, lengths[request.request_id], now_s, known if first and not moves else 0, known if moves else 0)
+        last = result.last_engine.get(request.request_id)
+        result.last_engine[request.request_id] = engine.name
+        moved = known if last not in (None, engine.name) else 0
+        engine.admit(placement, lengths[request.request_id], now_s, known if last is None else 0, moved)
 
 
 def note_reserved(scheduler: Scheduler, engines: Sequence[SimulatedEngine], span_s: float, result: Simulated) -> None:

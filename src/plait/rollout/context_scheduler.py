@@ -198,10 +198,10 @@ class ContextScheduler:
         footprint = placement_tokens(request, budget)
         candidates = [engine for engine in open_engines if engine.has_room(footprint)]
         if candidates:
-            name, pull_from = self.router.choose(request, sample.group.key, candidates, engines)
+            name = self.router.choose(request, sample.group.key, candidates)
             self.router.started(request, sample.group.key, name)
             self._run(sample, name, budget)
-            return Placement(request, name, budget, footprint, pull_from)
+            return Placement(request, name, budget, footprint)
         if problem := misfit(request, footprint, engines):
             self._run(sample, "", 0)
             return Placement(request, "", budget, footprint, problem=problem)

@@ -1,9 +1,9 @@
 """On which engine a chunk runs: where its prefix is, within a bound on the load. Pure.
 
 After Seer (arXiv 2511.14617, section on the global pool): while the rows of the engines in question differ by at most `max_spread`,
-and by a quarter of the most, the one with the longest matching prefix, else the one with the fewest rows; where another has over
-`min_pull_tokens` more of the prefix, that is to be pulled. What engines hold is taken to be what ran there: the request's own last
-chunk, or a sibling's prompt.
+and by a quarter of the most, the one with the longest matching prefix, else the one with the fewest rows. What engines hold is
+taken to be what ran there: the request's own last chunk, or a sibling's prompt. What the chosen one lacks it pulls by itself from
+the lower tiers of the cache, which engines share (`kv.tiers`).
 """
 
 from collections.abc import Sequence
@@ -17,28 +17,22 @@ GroupKey = tuple[str, str, str]
 MAX_SPREAD = 32
 RELATIVE_SPREAD = 0.25
 """Of the rows of the fullest: in a tail a few rows are much."""
-MIN_PULL_TOKENS = 512
 
 
 class Router:
-    def __init__(self, max_spread: int = MAX_SPREAD, min_pull_tokens: int = MIN_PULL_TOKENS) -> None:
-        self.max_spread, self.min_pull_tokens = max_spread, min_pull_tokens
+    def __init__(self, max_spread: int = MAX_SPREAD) -> None:
+        self.max_spread = max_spread
         self._last: dict[str, tuple[str, int]] = {}
         """request_id -> (engine of its latest chunk, its tokens there)."""
         self._prompts: dict[GroupKey, dict[str, int]] = {}
         """group -> {engine that has its prompt: tokens of it}."""
 
-    def choose(
-        self, request: GenerationRequest, group: GroupKey, candidates: Sequence[EngineState], engines: Sequence[EngineState]
-    ) -> tuple[str, str | None]:
-        """(one of the `candidates`, which have room; the one of all `engines` to pull from)."""
+    def choose(self, request: GenerationRequest, group: GroupKey, candidates: Sequence[EngineState]) -> str:
+        """One of the `candidates`, which have room."""
         hits = self.hits(request, group)
         rows = [engine.num_rows for engine in candidates]
         follows = max(rows) - min(rows) <= min(self.max_spread, max(1, RELATIVE_SPREAD * max(rows)))
-        chosen = min(candidates, key=lambda e: (-hits.get(e.name, 0) if follows else 0, e.num_rows, -e.free_tokens))
-        best = max(engines, key=lambda e: hits.get(e.name, 0))
-        is_short = hits.get(best.name, 0) - hits.get(chosen.name, 0) > self.min_pull_tokens
-        return chosen.name, best.name if is_short else None
+        return min(candidates, key=lambda e: (-hits.get(e.name, 0) if follows else 0, e.num_rows, -e.free_tokens)).name
 
     def hits(self, request: GenerationRequest, group: GroupKey) -> dict[str, int]:
         """Engine -> tokens of the request's prefix it is taken to hold; others hold none."""

@@ -28,8 +28,6 @@ class Placement:
     """New tokens of this chunk: for `GenerationRequest.next_chunk`."""
     footprint_tokens: int
     """To be reserved on the engine until the chunk ends."""
-    pull_from: str | None = None
-    """Engine that has more of the request's prefix, worth fetching; None: nothing to fetch."""
     problem: str = ""
 
 

@@ -117,24 +117,23 @@ class ModelRegistry:
         keys = await self._database.run(lambda session: calls.call_keys(session, model_id))
         done = {key.seq_id: key.payload_digest for key in keys if key.state != "pending"}
         pending = {key.seq_id: key.payload_digest for key in keys if key.state == "pending"}
-        runner = self._adopt(row, CallOrder.reopen(done, pending, first_seq_id=0))
+        version = await self._database.run(lambda session: calls.last_version(session, model_id))
+        runner = self._adopt(row, CallOrder.reopen(done, pending, first_seq_id=0), version)
         for waiting in await self._database.run(lambda session: calls.pending_calls(session, model_id)):
             call = as_call(waiting)
             self._futures.add(call.request_id, row.tenant_id)
             runner.submit(call)
         return runner
 
-    def _adopt(self, row: t.Model, order: CallOrder) -> ModelRunner:
+    def _adopt(self, row: t.Model, order: CallOrder, version: int | None = None) -> ModelRunner:
         lora = LoraConfig(row.lora["rank"], row.lora["alpha"], tuple(row.lora["target_modules"]), row.lora["seed"])
         folder = str(self._folders.steps(row.tenant_id, row.model_id))
         if (row.user_metadata or {}).get("policy") == Mode.STRICT:
             self._certifier.set_strict(row.model_id)
         base = self._base_of(row.base_model)
         runner = self._runners[row.model_id] = ModelRunner(
-            OpenModel(
-                row.model_id, row.tenant_id, lora, folder, row.source_folder, row.with_optimizer, training_of(row.lora)
-            ),
-            row.base_model, row.session_id, base.trainer, self.journal, base.handler, self._ended, self._make_room, order,
+            OpenModel(row.model_id, row.tenant_id, lora, folder, row.source_folder, row.with_optimizer, training_of(row.lora)),
+            row.base_model, row.session_id, base.trainer, self.journal, base.handler, self._ended, self._make_room, order, version,
         )  # fmt: skip
         return runner
 

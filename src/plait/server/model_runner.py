@@ -80,6 +80,8 @@ class ModelRunner:
     before_opening: Callable[["ModelRunner"], Awaitable[None]]
     """Makes room on the trainer."""
     order: CallOrder
+    stored_version: int | None = None
+    """The latest version that the journal told of when it was taken up."""
     guard: GradientGuard = field(default_factory=GradientGuard)
     ref: AdapterRef | None = None
     """The latest version, known once the model has been opened."""
@@ -111,9 +113,8 @@ class ModelRunner:
 
     def version_at(self, seq_id: int) -> int | None:
         """The version that the call `seq_id` will meet; None while that cannot be told."""
-        if self.ref is None:
-            return None
-        return self.ref.policy.version + sum(call.changes_version and k < seq_id for k, call in self._calls.items())
+        version = self.ref.policy.version if self.ref else self.stored_version
+        return None if version is None else version + sum(call.changes_version and k < seq_id for k, call in self._calls.items())
 
     def submit(self, call: Call) -> None:
         """A call that is new to `order` and is in the journal."""

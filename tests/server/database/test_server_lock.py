@@ -1,11 +1,13 @@
 """A second server on the same folder or database is refused, and told who has it."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,6 +26,7 @@ with server_lock(ServerSettings(data_folder=Path(sys.argv[1]), database_url=sys.
     print("held", flush=True)
     sys.stdin.read()
 """
+NUM_STARTS = 30
 Hold = Callable[[ServerSettings], "subprocess.Popen[str]"]
 
 
@@ -77,6 +80,37 @@ def test_a_data_folder_has_one_server(tmp_path: Path, hold: Hold) -> None:
     holder.kill()
     holder.wait()
     check_free(settings)
+
+
+def test_of_many_that_start_at_once_one_is_there_and_each_other_is_told_who(tmp_path: Path) -> None:
+    """P62: thirty forked processes, let go together; when the first ends, so does its lock, and a next thirty do the same."""
+    settings, context = settings_in(tmp_path / "data"), multiprocessing.get_context("fork")
+    for _ in range(2):
+        go, told, end = context.Barrier(NUM_STARTS), context.SimpleQueue(), context.Event()
+        starts = [context.Process(target=start_once, args=(settings, go, told, end)) for _ in range(NUM_STARTS)]
+        for start in starts:
+            start.start()
+        answers = dict(told.get() for _ in starts)
+        end.set()
+        for start in starts:
+            start.join()
+        (winner,) = (pid for pid, refusal in answers.items() if not refusal)
+        assert len(answers) == NUM_STARTS
+        refusals = [refusal for pid, refusal in answers.items() if pid != winner]
+        assert all("in use by a server: " in refusal for refusal in refusals)
+        assert any(f"process {winner}." in refusal for refusal in refusals), "some may have come before it wrote its name"
+        assert all(start.exitcode == 0 for start in starts)
+
+
+def start_once(settings: ServerSettings, go: Any, told: Any, end: Any) -> None:
+    """Tells its id and why it was refused; holds the lock until `end`."""
+    go.wait()
+    try:
+        with server_lock(settings):
+            told.put((os.getpid(), ""))
+            end.wait()
+    except StateError as error:
+        told.put((os.getpid(), str(error)))
 
 
 def test_two_folders_may_not_share_an_sqlite_file(tmp_path: Path, hold: Hold) -> None:

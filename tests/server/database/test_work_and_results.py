@@ -48,6 +48,7 @@ def test_life_of_a_call(run: Run) -> None:
     assert (second.payload, second.version) == (None, 1)
     assert (third.state, third.error, third.category, third.result) == ("failed", "no", "user", None)
     assert run(calls.pending_calls, model_id) == []
+    assert (run(calls.last_version, model_id), run(calls.last_version, "b:train:0")) == (1, None)
     assert run(calls.call_keys, model_id, 1) == [
         calls.CallKey(1, "forward_backward", "digest1", "done"),
         calls.CallKey(2, "forward_backward", "digest2", "failed"),

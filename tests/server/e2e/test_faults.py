@@ -6,7 +6,8 @@ TINKER.md section 3
 3. test_sampling_client: test_prompt_logprobs_have_the_prompts_length
 4. test_sampling_client: test_the_models_end_stops_unless_other_stops_are_given
    test_default_bounds_of_cispo; test_every_loss_differs
-5. test_failed_work_is_told_within_a_second (P15)
+5. test_failed_work_is_told_within_a_second (P15), test_whatever_fails_in_a_worker_is_told_within_a_second,
+   test_a_sample_that_fails_in_the_engine_is_told_within_a_second
 6. test_another_tenants_sample_does_not_wait_for_training
 7. test_many_samples_at_once_are_all_served (P24)
 8. test_without_a_key_nothing_opens (P70)
@@ -23,11 +24,12 @@ P19 test_every_loss_differs, test_unknown_losses_and_settings_are_refused
 P20 test_training_client: test_ragged_data_come_back_as_they_went
 P23 test_both_kinds_of_checkpoints_under_one_name
 P32 test_a_checkpoint_with_a_flipped_bit_is_refused
-P62 test_the_first_error_is_shown, test_servers_start_side_by_side; tests/server/database/test_two_servers.py
+P62 test_the_first_error_is_shown, test_servers_start_side_by_side; tests/server/database/test_two_servers.py, test_server_lock.py
 P70 test_defaults_are_safe, test_names_do_not_leave_the_data_folder, and test_tenants.py
 """
 
 import concurrent.futures
+import contextlib
 import math
 import os
 import random
@@ -108,6 +110,62 @@ def test_failed_work_is_told_within_a_second(server: Any) -> None:
         assert time.monotonic() - start_s < 1
     status, content = wire.post("retrieve_future", request_id="nothing:call:1")
     assert status == 404, content
+
+
+def test_whatever_fails_in_a_worker_is_told_within_a_second(server: Any) -> None:
+    """P15: each kind of call that writes, where a file is in the place of the folder that it needs; and a later one runs."""
+    wire = Wire(server)
+    sends = {
+        "steps": lambda model, seq_id: wire.optim_step(model, seq_id),
+        "weights": lambda model, seq_id: wire.post("save_weights", model_id=model, seq_id=seq_id, path="a"),
+        "sampler_weights": lambda model, seq_id: wire.post("save_weights_for_sampler", model_id=model, seq_id=seq_id, path="a"),
+    }
+    for folder, send in sends.items():
+        model_id = wire.model()
+        place = _model_folder(server, model_id) / folder
+        with _unusable(place):
+            start_s = time.monotonic()
+            failed = wire.result(send(model_id, 1)[1]["request_id"])
+            assert (set(failed), failed["category"]) == ({"error", "category"}, "server"), (folder, failed)
+            assert time.monotonic() - start_s < 1
+        assert "error" not in wire.result(send(model_id, 2)[1]["request_id"])
+
+
+def test_a_sample_that_fails_in_the_engine_is_told_within_a_second(server: Any) -> None:
+    """P15: its weights have gone from the disk; and another sample is served."""
+    wire = Wire(server)
+    model_id = wire.model()
+    saved = wire.result(wire.post("save_weights_for_sampler", model_id=model_id, seq_id=1, path="gone")[1]["request_id"])
+    sampler = wire.must(
+        "create_sampling_session", session_id=wire.session_id, model_path=saved["path"], sampling_session_seq_id=1
+    )  # fmt: skip
+    for weights in (_model_folder(server, model_id) / "sampler_weights").rglob("adapter_model.safetensors"):
+        weights.unlink()
+    start_s = time.monotonic()
+    failed = wire.result(wire.sample(sampler["sampling_session_id"])[1]["request_id"])
+    assert set(failed) == {"error", "category"}, failed
+    assert time.monotonic() - start_s < 1
+    assert isinstance(wire.result(wire.sample(wire.sampler())[1]["request_id"]), bytes), "another one is served"
+
+
+def _model_folder(server: Any, model_id: str) -> Path:
+    return next(folder for folder in (server.folder / "data" / "tenants").glob("*/models/*") if folder.name == model_id)
+
+
+@contextlib.contextmanager
+def _unusable(folder: Path) -> Iterator[None]:
+    """A file is where it was, or would be made."""
+    aside = folder.with_name(f"{folder.name}.aside")
+    was_there = folder.exists()
+    if was_there:
+        folder.rename(aside)
+    folder.write_bytes(b"")
+    try:
+        yield
+    finally:
+        folder.unlink()
+        if was_there:
+            aside.rename(folder)
 
 
 def test_another_tenants_sample_does_not_wait_for_training(server: Any) -> None:

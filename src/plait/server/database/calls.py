@@ -58,6 +58,11 @@ def last_change(session: Session, model_id: str, kinds: Sequence[str]) -> int:
     return session.scalar(select(func.max(Call.seq_id)).where(*is_one)) or 0
 
 
+def last_version(session: Session, model_id: str) -> int | None:
+    """Of the model, after its successful calls; None: it has not been made."""
+    return session.scalar(select(func.max(Call.version)).where(Call.model_id == model_id, Call.state == "done"))
+
+
 def pending_calls(session: Session, model_id: str | None = None) -> list[Call]:
     """With payloads, in order; of all models if none is named."""
     statement = select(Call).where(Call.state == "pending").order_by(Call.model_id, Call.seq_id)
