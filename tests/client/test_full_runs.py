@@ -13,7 +13,7 @@ import torch
 from plait.cli.main import main
 from plait.client.policies import export_policy, open_policy
 from plait.client.runs import run_file
-from plait.config.load import effective_toml, load_settings
+from plait.config.load import effective_toml
 from plait.config.run import RunSettings
 from plait.models.weights import load_model
 from plait.state.records import list_steps, read_record
@@ -24,6 +24,8 @@ from tests.models.reference import decoder_logits, load_decoder
 from tests.runs import committed_steps, digests, full_task, tiny_settings, tiny_task
 
 ONE_WORKER = {"layout": "shared", "environment_processes": 1}
+THREADS = {"executor": "thread", "environment_processes": 1}
+"""Where what is proved is not that of processes: they start in no time."""
 EVALUATED = {"questions": 4, "every_steps": 2}
 
 
@@ -47,7 +49,7 @@ def together(folder: Path) -> RunDirectory:
 
 
 def test_an_adapter_beside_them_trains_as_it_does_alone(folder: Path, together: RunDirectory) -> None:
-    alone = run_all(folder / "alone", tiny_settings(folder, tiny_task("a", steps=2), workers=ONE_WORKER))
+    alone = run_all(folder / "alone", tiny_settings(folder, tiny_task("a", steps=2), workers=THREADS))
     assert digests(together, "a") == digests(alone, "a")
 
 
@@ -62,7 +64,8 @@ def test_killed_and_resumed_alone_it_trains_the_same_steps(folder: Path, togethe
     process.wait()
     while directory.holder() is not None:
         time.sleep(0.01)
-    assert run_file(load_settings(directory.config), directory, resume=True, show_progress=False) == "done"
+    threads = settings.model_copy(update={"workers": tiny_settings(folder, tiny_task("a"), workers=THREADS).workers})
+    assert run_file(threads, directory, resume=True, show_progress=False) == "done"
     assert digests(directory, "f") == digests(together, "f")
     left, right = (read_record(run.steps_folder("f"), 3) for run in (directory, together))
     assert left.optimizer_digest == right.optimizer_digest
