@@ -70,7 +70,7 @@ def killed_in_turn(directory: RunDirectory, chance: random.Random) -> None:
     controller = subprocess.Popen([sys.executable, "-c", RUN, str(directory.path)], start_new_session=True)
     try:
         killed: list[int] = []
-        for _ in range(3):
+        for _ in range(2):
             wait_for_steps(directory, chance.randint(1, 2), controller)
             time.sleep(chance.random() * 0.3)
             killed.append(group_of(controller, killed))
