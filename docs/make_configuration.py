@@ -72,10 +72,10 @@ def make_page() -> str:
 
 
 MODELS = """\
-One table for each further base model; a task trains one of them with `model = "NAME"`. Each has worker processes of its own, and
-all threads together should not be more than there are cores. `[models.workers]` and `[models.engine]` stand below their
-`[[models]]` and have the keys of `[workers]` (but for `environment_processes`, which all share) and `[engine]`; what they leave out
-has its default."""
+One table for each further base model; a task trains one of them with `model = "NAME"`. Unless they are multiplexed, each has
+worker processes of its own, and all threads together should not be more than there are cores. `[models.workers]` and
+`[models.engine]` stand below their `[[models]]` and have the keys of `[workers]` (but for `environment_processes`, which all share)
+and `[engine]`; what they leave out has its default."""
 
 
 def _run_section(name: str) -> Iterator[str]:

@@ -90,7 +90,7 @@ def load_command(name: str) -> Any:
 def build_group() -> Any:
     """The `plait` command with a stub for each of its commands."""
     app = typer.Typer(cls=LazyGroup, name="plait", no_args_is_help=True, rich_markup_mode=None)
-    app.callback(help="Train many reinforcement-learning tasks with verifiable rewards at once, on one frozen base model.")(_root)
+    app.callback(help="Train many reinforcement-learning tasks with verifiable rewards at once on shared base models.")(_root)
     group: Any = typer.main.get_group(app)
     for name, command in COMMANDS.items():
         group.add_command(TyperCommand(name, help=command.summary), name)

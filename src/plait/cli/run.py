@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plait.state.rundir import RunDirectory
 
 EXPLANATION = """\
-`plait run FILE.toml` trains every task that the file lists, all at once, on one frozen base model with a LoRA adapter each.
+`plait run FILE.toml` trains every task that the file lists, all at once: a LoRA adapter each on shared base models, or all weights.
 It shows its progress, and leaves adapters in PEFT format and a report with curves in runs/NAME.
 
   plait run --example > tasks.toml     a file to start from (below)

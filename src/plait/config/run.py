@@ -151,7 +151,7 @@ class RunSettings(Settings):
     model: ModelSettings = ModelSettings()
     """The base model that tasks train unless they name another."""
     models: tuple[FurtherModelSettings, ...] = ()
-    """Further base models, each with workers of its own."""
+    """Further base models, each with workers of its own unless `workers.layout` is "multiplexed"."""
     workers: WorkerSettings = WorkerSettings()
     engine: EngineSettings = EngineSettings()
     training: TrainingSettings = TrainingSettings()

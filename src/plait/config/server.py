@@ -103,7 +103,7 @@ class ServerSettings(Settings):
     model: ModelSettings = ModelSettings()
     """The first base model: managed tasks that name none train it."""
     models: tuple[ServedModelSettings, ...] = ()
-    """Further base models, each with workers of its own."""
+    """Further base models, each with workers of its own unless `workers.layout` is "multiplexed"."""
     workers: WorkerSettings = WorkerSettings()
     engine: EngineSettings = EngineSettings()
     training: TrainingSettings = TrainingSettings()
