@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import plait.client.run  # noqa: F401 - before one of its modules is replaced
+import plait.client.run
 from plait.cli.gain import Gain, describe_gains, gains_of, is_enough
 from plait.cli.main import main
 from plait.config.load import load_settings
