@@ -3,6 +3,7 @@
 from plait.tasks.commands import Command, Evaluate, RollOut, StopTask, Train
 from plait.tasks.lifecycle import TaskState
 from plait.tasks.manager import TaskManager
+from plait.tasks.progress import TaskProgress
 from tests.tasks.cases import stamps, strict
 
 
@@ -106,3 +107,17 @@ def test_scores_are_judged_in_the_order_of_versions_whichever_comes_first() -> N
             manager.evaluated("a", step, 0.5)
     assert manager.evaluated("a", 4, 0.5) == [], "version 3 could still be the best"
     assert manager.evaluated("a", 3, 0.9) == [RollOut("a", 5, 4), RollOut("a", 6, 4)]
+
+
+def test_an_evaluation_that_ends_a_task_does_so_though_a_later_one_was_known_first() -> None:
+    plan = strict(rl_steps=9, has_evaluation=True, evaluate_every_steps=1, patience_evaluations=1, max_staleness=2)
+    progress = TaskProgress(plan)
+    progress.open(0, {0: 0.1}, ())
+    progress.start()
+    for step in (1, 2, 3):
+        progress.collect(step, stamps("a", 0))
+        progress.commit(step)
+    progress.start()
+    for version, score in ((3, 0.9), (1, 0.5), (2, 0.4)):
+        progress.score(version, score)
+    assert progress.stop_after == 3, "version 2 brought no gain over version 1"

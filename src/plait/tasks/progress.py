@@ -128,7 +128,8 @@ class TaskProgress:
     def _judge(self) -> None:
         """Early stopping: enough is reached, or the last evaluations brought no gain. Steps that have started still complete."""
         assert self.version is not None
-        if self.stop_after is None and self._is_enough(self._rl_scores()):
+        scores = self._rl_scores()  # Several may have become known at once, and each may have been the last that counts.
+        if self.stop_after is None and any(self._is_enough(scores[:number]) for number in range(1, len(scores) + 1)):
             self.stop_after = min(self.plan.total_steps, max(self.last_started_step, self.version))
             self._note_due(self.version)
 

@@ -23,6 +23,7 @@ from tests.cluster.groups.jobs import SHAPES
 from tests.runs import digests, full_task, tiny_settings, tiny_task
 
 NUM_STEPS = 7
+NUM_KILLS = 2
 DEVICE_BYTES = 24_000_000
 """The largest of their four deployments, and hardly more."""
 OWN_THREADS = WorkerSettings(layout="shared", executor="thread", environment_processes=1)
@@ -66,11 +67,11 @@ def two_jobs(folder: Path) -> RunSettings:
 
 
 def killed_in_turn(directory: RunDirectory, chance: random.Random) -> None:
-    """The group three times, then the controller; the group does not outlive it."""
+    """The group `NUM_KILLS` times, then the controller; the group does not outlive it."""
     controller = subprocess.Popen([sys.executable, "-c", RUN, str(directory.path)], start_new_session=True)
     try:
         killed: list[int] = []
-        for _ in range(2):
+        for _ in range(NUM_KILLS):
             wait_for_steps(directory, chance.randint(1, 2), controller)
             time.sleep(chance.random() * 0.3)
             killed.append(group_of(controller, killed))
@@ -84,8 +85,8 @@ def killed_in_turn(directory: RunDirectory, chance: random.Random) -> None:
         controller.wait()
     wait_for(lambda: not psutil.pid_exists(last) and directory.holder() is None, "the group outlives its controller")
     lost = [event for event in read_events(directory.events) if isinstance(event, WorkerLost)]
-    assert len({event.cause for event in lost}) == 3, "a loss goes unheard"
-    assert len(lost) <= 3 * 4, "a deployment hears of a loss twice"
+    assert len({event.cause for event in lost}) == NUM_KILLS, "a loss goes unheard"
+    assert len(lost) <= NUM_KILLS * 4, "a deployment hears of a loss twice"
 
 
 def group_of(controller: subprocess.Popen[bytes], killed: list[int]) -> int:
