@@ -2,19 +2,21 @@
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-import plait.client.run
 from plait.cli.gain import Gain, describe_gains, gains_of, is_enough
 from plait.cli.main import main
 from plait.config.load import load_settings
 from plait.observe.events import EvaluationDone
 from plait.observe.log import EventLog
 from plait.state.rundir import RunDirectory
+
+import_module("plait.client.run")  # Before one of its modules is replaced.
 
 TASKS = """
 name = "mine"
