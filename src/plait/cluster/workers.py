@@ -29,7 +29,7 @@ from plait.cluster.messages import (
     SubmitChunks,
     ToWorker,
 )
-from plait.config.run import EngineSettings, ModelSettings, TrainingSettings, WorkerSettings
+from plait.config.checks import Deployable
 from plait.types.chunks import Chunk
 from plait.types.errors import WorkerFailure
 
@@ -193,17 +193,7 @@ class WorkerEngine:
         self._workers.send_to(self._name, EndStretches())
 
 
-class ComputeSettings(Protocol):
-    """The sections of a settings file that say how workers compute."""
-
-    @property
-    def model(self) -> ModelSettings: ...
-    @property
-    def workers(self) -> WorkerSettings: ...
-    @property
-    def engine(self) -> EngineSettings: ...
-    @property
-    def training(self) -> TrainingSettings: ...
+class ComputeSettings(Deployable, Protocol):
     @property
     def max_lora_rank(self) -> int: ...
 

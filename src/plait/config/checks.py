@@ -32,6 +32,8 @@ def num_turns(environment: EnvironmentSettings) -> int:
 
 
 class Deployable(Protocol):
+    """The sections of a settings file that say how workers compute."""
+
     @property
     def model(self) -> ModelSettings: ...
     @property
