@@ -71,6 +71,9 @@ class BaseSettings(Settings):
     """A name in the table of models, as "Qwen3-8B"."""
     trained_share: Share = 0.01
     """Of the parameters that a task trains: an adapter's share, or 1 in full."""
+    profile: str = ""
+    """A file of `plait profile`, seen from the scenario's folder: what calls took where it was measured stands instead of rooflines.
+    A device then is what was measured, so engines and the trainer have one each."""
 
 
 class RolloutSettings(Settings):
