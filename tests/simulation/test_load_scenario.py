@@ -99,6 +99,7 @@ def test_a_profile_that_cannot_be_used_is_told_with_what_it_asks_for(tmp_path: P
     with pytest.raises(ConfigError) as failure:
         parse_scenario(text, "my.toml", tmp_path)
     told = str(failure.value)
-    assert f'model.profile = "{tmp_path / "gone.json"}"' in told and "plait profile" in told
+    assert f'model.profile = "{tmp_path / "gone.json"}"' in told
+    assert "plait profile" in told
     assert "training.devices = 2: with model.profile a device is the whole of what was measured; give 1" in told
     assert 'systems[1] (name "one at a time").layout = "shared"' in told

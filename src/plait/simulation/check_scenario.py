@@ -101,8 +101,8 @@ def _profile(scenario: TaskScenario) -> Iterator[Problem]:
             yield (table, key), f"{table}.{key} = {number}: with model.profile a device is the whole of what was measured; give 1"
     for index, system in enumerate(scenario.systems):
         if system.layout == "shared":
-            text = f'systems[{index}] (name "{system.name}").layout = "shared": with model.profile give "split", since nobody measured '
-            yield ("systems", index, "layout"), text + "two devices that do one thing together"
+            text = f'systems[{index}] (name "{system.name}").layout = "shared": with model.profile give "split", '
+            yield ("systems", index, "layout"), text + "since nobody measured two devices that do one thing together"
 
 
 def _tasks(scenario: TaskScenario) -> Iterator[Problem]:

@@ -53,8 +53,9 @@ def measure(
     prefill, train = (
         tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted) for wanted in ("prompt", "training")
     )
+    software = f"torch {torch.__version__}, {dtype}, {num_adapters} adapters"
     return Profile(
-        model=folder.name, machine=f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {dtype}, {num_adapters} adapters",
+        model=folder.name, machine=f"{platform.machine()}, {torch.get_num_threads()} threads, {software}",
         decode=decode, prefill=prefill, train=train, verify_token_s=_verify_token_s(decoder.decoder),
         optimizer_s=training.optimizer_s(), publish_s=training.publish_s(),
     )  # fmt: skip
