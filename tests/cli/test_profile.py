@@ -20,7 +20,8 @@ def test_a_measured_profile_takes_the_place_of_specifications(
 ) -> None:
     call("profile", "tiny", "--quick", "--threads", "1", "--adapters", "2", "--output", str(tmp_path / "profile.json"))
     told = capsys.readouterr().out
-    assert "decode: off by" in told and "points not fitted" in told
+    assert "decode: off by" in told
+    assert "points not fitted" in told
     assert "profile.json" in told
     (tmp_path / "here.toml").write_text(SCENARIO)
     (tmp_path / "specified.toml").write_text(SCENARIO.replace('profile = "profile.json"', ""))
