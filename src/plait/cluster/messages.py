@@ -135,6 +135,13 @@ ToWorker = (
 )
 
 
+class Starting(msgspec.Struct, frozen=True, tag="starting"):
+    """What a worker does before it is ready, in the order of doing."""
+
+    what: str
+    """Empty: nothing more, Ready or StartFailed comes next."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     base_digest: str
     batch_invariant: bool
@@ -206,7 +213,8 @@ class TokensDrawn(msgspec.Struct, frozen=True, tag="tokens_drawn"):
 
 
 FromWorker = (
-    Ready
+    Starting
+    | Ready
     | StartFailed
     | ChunksDone
     | PromptScored

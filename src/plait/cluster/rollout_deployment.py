@@ -14,7 +14,7 @@ from typing import Protocol
 from plait.cluster.engine_sampler import EngineSampler
 from plait.cluster.executors.choice import make_executor
 from plait.cluster.kv_tiers import make_tiers, with_tiers
-from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, TokensDrawn
+from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, Starting, TokensDrawn
 from plait.cluster.model_messages import PromptScored
 from plait.cluster.prompt_scoring import PromptScoring
 from plait.cluster.sibling_tokens import SiblingTokens
@@ -148,6 +148,8 @@ class RolloutDeployment:
                 self.siblings.drawn(worker, increments)
             case Busy():
                 self._on_busy(worker, message)
+            case Starting():
+                self._listener.on_message(worker, message)
             case _ if (told := self.trainers.heard(worker, message)) is not None:
                 self._listener.on_message(worker, told)
 
