@@ -41,6 +41,7 @@ from plait.cluster.trained_weights import AdapterBase
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
 from plait.models.invariance import InvarianceReport, self_test
+from plait.models.invariance_answer import answer_once, subject_of
 from plait.models.weights import base_digest, load_model
 from plait.training.training_pass import PassSettings
 from plait.transport import ParentLink
@@ -92,7 +93,10 @@ class Worker:
 
     def _tested(self, config: ModelConfig, weights: Weights) -> InvarianceReport:
         self.send(Starting("testing batch invariance"))
-        return self_test(config, weights)
+        if not self.settings.answers_folder:
+            return self_test(config, weights)
+        subject = subject_of(config, self.base_digest, self.settings.dtype)
+        return answer_once(Path(self.settings.answers_folder), subject, lambda: self_test(config, weights))
 
     def _load_vllm(self, settings: Configure) -> None:
         from plait.cluster.vllm_role import VllmRole, folder_digest
