@@ -17,6 +17,7 @@ from plait.cluster.trainer_messages import ToTrainer
 from plait.cluster.workers import MakeWorkers
 from plait.config.server import ServerSettings
 from plait.observe.events import EngineSample
+from plait.rollout.length_estimates import LengthHistory
 from plait.rollout.scheduler import Scheduler
 from plait.rollout.service import RolloutService
 from plait.tasks.compute import ComputeListener
@@ -46,10 +47,11 @@ class Backend:
         on_failed: Callable[[Exception], None],
         kv_folder: Path,
         make_workers: MakeWorkers | None = None,
+        history: LengthHistory | None = None,
     ) -> None:
         self._told_failed = on_failed
         self.deployment = RolloutDeployment(
-            settings, model_path, settings.lora.max_resident, self, scheduler, kv_folder, make_workers
+            settings, model_path, settings.lora.max_resident, self, scheduler, kv_folder, make_workers, history
         )  # fmt: skip
         self.workers = self.deployment.workers
         self.listeners: list[ModelListener] = []
