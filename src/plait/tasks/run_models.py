@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from plait import __version__
 from plait.cluster.messages import Ready
@@ -10,6 +11,7 @@ from plait.config.run import RunSettings
 from plait.observe.events import AnyEvent, Note, RunStarted
 from plait.observe.text import model_name
 from plait.state.rundir import RunDirectory
+from plait.state.start_point import read_start
 from plait.tasks.plan import plan_of
 
 
@@ -45,8 +47,16 @@ def num_trainers(settings: RunSettings) -> int:
 def start_events(settings: RunSettings, run: str, ready: Ready, workers: tuple[str, ...], resumed: bool) -> Iterator[AnyEvent]:
     """What the log is told when the workers are up."""
     yield run_started(settings, run, ready, workers, resumed)
+    if not resumed:
+        yield from (_start_note(task.name, Path(task.start_from)) for task in settings.tasks if task.start_from is not None)
     if not ready.batch_invariant and settings.engine.batch_invariant == "auto":
         yield Note(time_s=time.time(), level="warning", message=f"not batch invariant: {ready.invariance_detail}")
+
+
+def _start_note(task: str, folder: Path) -> Note:
+    start = read_start(folder)
+    text = f"training begins from the adapter {start.source} (digest {start.digest})"
+    return Note(time_s=time.time(), level="info", message=text, task=task)
 
 
 def run_started(settings: RunSettings, run: str, ready: Ready, workers: tuple[str, ...], resumed: bool) -> RunStarted:
