@@ -7,6 +7,7 @@ from pathlib import Path
 
 from plait import __version__
 from plait.cluster.messages import Ready
+from plait.config.advice import advise
 from plait.config.run import RunSettings
 from plait.observe.events import AnyEvent, Note, RunStarted
 from plait.observe.text import model_name
@@ -47,6 +48,8 @@ def num_trainers(settings: RunSettings) -> int:
 def start_events(settings: RunSettings, run: str, ready: Ready, workers: tuple[str, ...], resumed: bool) -> Iterator[AnyEvent]:
     """What the log is told when the workers are up."""
     yield run_started(settings, run, ready, workers, resumed)
+    for task in settings.tasks:
+        yield from (Note(time_s=time.time(), level="warning", message=text, task=task.name) for text in advise(task))
     if not resumed:
         yield from (_start_note(task.name, Path(task.start_from)) for task in settings.tasks if task.start_from is not None)
     if not ready.batch_invariant and settings.engine.batch_invariant == "auto":
