@@ -47,6 +47,13 @@ class UnderWay:
         """Also of what has not begun."""
         self._works.pop((who, kind), None)
 
+    def tell(self, who: str, kind: str, text: str) -> None:
+        """Begin or, with an empty text, end."""
+        if text:
+            self.begin(who, kind, text)
+        else:
+            self.end(who, kind)
+
     def end_all(self, who: str) -> None:
         for key in [key for key in list(self._works) if key[0] == who]:
             self.end(*key)

@@ -6,11 +6,12 @@
 - Prompts to score are answered once; when a rollout worker is lost, those that it had are sent to another.
 """
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
+from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, Starting, TaskOpened, UpdateDone
 from plait.cluster.model_messages import CallDone, CallFailed, ModelOpened, PromptScored, ScorePrompt
 from plait.cluster.rollout_deployment import RolloutDeployment
 from plait.cluster.trainer_messages import ToTrainer
@@ -24,6 +25,8 @@ from plait.tasks.compute import ComputeListener
 from plait.types.errors import WorkerFailure
 
 ModelReply = ModelOpened | CallDone | CallFailed
+
+log = logging.getLogger("plait.server")
 
 
 class ModelListener(Protocol):
@@ -82,6 +85,8 @@ class Backend:
 
     def on_message(self, worker: str, message: FromWorker) -> None:
         match message:
+            case Starting(what) if what:
+                log.info("%s: %s", worker, what)
             case Busy():
                 for heard in self.busy_listeners:
                     heard(worker, message)

@@ -212,7 +212,7 @@ class RunDriver:
             case Busy():
                 self._on_busy(worker, message)
             case Starting(what):
-                self.under_way.begin(worker, "start", what) if what else self.under_way.end_all(worker)
+                self.under_way.tell(worker, "start", what)
             case TaskOpened():
                 self.trainer.opened(message)
             case UpdateDone():
