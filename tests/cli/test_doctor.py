@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from plait.cli import machine
-from plait.cli.machine import Finding, examine_machine
+from plait.cli.finding import Finding
+from plait.cli.machine import examine_machine
 from plait.cli.main import main
 from plait.models import invariance
 
@@ -62,7 +63,8 @@ def test_missing_model_is_named_with_its_remedy(capsys: pytest.CaptureFixture[st
 def test_missing_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "torch", "wandb")
     found = by_name()
-    assert found["extra engine"] == Finding("extra engine", "missing", "not installed: torch", "pip install 'plait[engine]'")
+    engine = found["extra engine"]
+    assert (engine.status, engine.detail, engine.remedy) == ("missing", "not installed: torch", "pip install 'plait[engine]'")
     assert found["extra trackers"].status == "warning"
     assert "torch" not in found
     assert "batch-invariant bfloat16" not in found
@@ -73,7 +75,8 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plait("doctor", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert result["ok"] is True
-    assert {finding["status"] for finding in result["findings"]} <= {"ok", "warning"}
+    assert {finding["status"] for finding in result["findings"]} <= {"ok", "warning", "optional"}
+    assert {"extra ray", "extra vllm", "extra hub", "extra mooncake"} <= {finding["name"] for finding in result["findings"]}
 
 
 def test_old_python_and_plain_cpu() -> None:

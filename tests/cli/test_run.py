@@ -186,11 +186,12 @@ def test_dry_run_warns_of_what_does_not_fit(
     calls: list[dict[str, Any]], tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head = f'model = {{ path = "{tiny_model}", device = "cpu" }}\nengine = {{ slot_tokens = 1_000_000_000_000 }}\n'
-    Path("tasks.toml").write_text(head + "workers = { rollout_threads = 4096 }\n" + TASKS)
+    Path("tasks.toml").write_text(head + "workers = { rollout_threads = 4096 }\n" + TASKS + 'training = "full"\n')
     assert plait("run", "tasks.toml", "--dry-run") == 0
     warnings = capsys.readouterr().err
     assert "warning: the run needs about" in warnings
     assert "rollout_threads + workers.train_threads = 4097" in warnings
+    assert "warning: gcd: optimizer.learning_rate = 0.0005 (the default, which is for adapters) is high" in warnings
 
 
 def test_gain_needs_both_evaluations_and_enough_questions() -> None:

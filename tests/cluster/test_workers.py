@@ -8,7 +8,7 @@ import pytest
 
 from plait.cluster.client import WorkerClient
 from plait.cluster.executors.carrier import Carrier, WorkerProgram
-from plait.cluster.messages import Configure, Ready, SetThreads, from_worker
+from plait.cluster.messages import Configure, FromWorker, Ready, SetThreads, Starting, from_worker
 from plait.cluster.workers import Workers, configurations
 from plait.config.run import RunSettings
 from plait.types.errors import WorkerFailure
@@ -52,7 +52,8 @@ class Fragile:
     pid = 1
 
     def __init__(self) -> None:
-        self.frames = [from_worker.encode(Ready("digest", True, "", "cpu", 0.0))]
+        said = (Ready("digest", True, "", "cpu", 0.0), Starting(""), Starting("loading the model"))
+        self.frames = [from_worker.encode(message) for message in said]
         self.is_lost = asyncio.Event()
         self.is_closed = False
 
@@ -117,6 +118,22 @@ def test_a_replacement_that_is_lost_as_it_starts_is_replaced_too() -> None:
     assert heard == ["lost", "lost", "its node went away"], "the fourth loss within the hour was one too many"
     assert executor.num_calls == 4
     assert executor.is_closed
+
+
+def test_what_a_worker_does_until_it_is_up_is_heard_meanwhile() -> None:
+    settings = RunSettings.model_validate({"workers": {"layout": "shared"}, "tasks": [tiny_task("a")]})
+    heard: list[tuple[str, FromWorker]] = []
+
+    async def main() -> None:
+        workers = Workers(
+            configurations(settings, "model", 1), 0, lambda *said: heard.append(said), lambda *_: None, lambda *_: None,
+            lambda *_: None, executor=FragileExecutor(),
+        )  # fmt: skip
+        assert (await workers.start()).base_digest == "digest"
+        await workers.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+    assert heard == [("worker", Starting("loading the model")), ("worker", Starting(""))]
 
 
 def test_an_error_while_a_replacement_starts_is_told() -> None:

@@ -1,6 +1,7 @@
 """`plait doctor`: what this machine has, what is missing, and how to mend it."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,17 +9,21 @@ import typer
 from plait.cli.output import coloured, print_json
 
 if TYPE_CHECKING:
-    from plait.cli.machine import Finding
+    from plait.cli.finding import Finding
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False) -> None:
+def doctor(
+    file: Annotated[Path | None, typer.Argument(help="Settings file: what it needs counts as needed.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
     """Say what this machine has, what is missing, and how to mend it. Exits with 1 when something needed is missing."""
     import msgspec
 
     from plait.cli.machine import examine_machine
+    from plait.cli.settings_needs import Needs, read_needs
 
     findings: list[Finding] = []
-    for finding in examine_machine():
+    for finding in examine_machine(Needs() if file is None else read_needs(file)):
         findings.append(finding)
         if not as_json:
             _print_finding(finding)
@@ -32,6 +37,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the findi
 
 
 def _print_finding(finding: "Finding") -> None:
-    print(f"{coloured(f'{finding.status:<8}', finding.status, sys.stdout)} {finding.name:<18} {finding.detail}", flush=True)
+    told = f" ({finding.purpose})" if finding.purpose else ""
+    print(f"{coloured(f'{finding.status:<8}', finding.status, sys.stdout)} {finding.name:<18} {finding.detail}{told}", flush=True)
     if finding.remedy:
         print(f"{'':<28}{finding.remedy}")

@@ -10,6 +10,7 @@ import psutil
 
 from plait.cli.output import human_bytes, print_json, print_warning
 from plait.client.environments import check_environments
+from plait.config.advice import advise
 from plait.config.explain import Need, RunEstimate, combine, estimate_run
 from plait.config.run import RunSettings
 from plait.observe.text import duration
@@ -29,7 +30,8 @@ def print_estimate(settings: RunSettings, as_json: bool) -> None:
         print_json({**msgspec.to_builtins(estimate), **totals})
     else:
         print(describe_estimate(estimate, settings))
-    for warning in find_shortages(estimate, settings, device):
+    advice = [f"{task.name}: {text}" for task in settings.tasks for text in advise(task)]
+    for warning in [*find_shortages(estimate, settings, device), *advice]:
         print_warning(warning)
 
 

@@ -1,6 +1,5 @@
 """What a machine has and what it lacks for Plait, one finding at a time. Torch is imported only by the probes that need it."""
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -10,13 +9,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 import psutil
 
+from plait.cli.extras import EXTRAS, find_extra, is_there
+from plait.cli.finding import Finding
 from plait.cli.output import human_bytes
+from plait.cli.settings_needs import Needs, find_interpreter
 from plait.types.errors import PlaitError
 
-Status = Literal["ok", "warning", "missing"]
 MIN_PYTHON = (3, 11)
 MIN_MEMORY_BYTES = 4e9
 """The demo's need, roughly."""
@@ -25,36 +25,20 @@ BUSY_SHARE = 0.25
 """Share of the cores that other programs may take before contending threads are worth a warning."""
 BUSY_PROBE_S = 0.3
 DEMO_MODEL = "smollm2-135m-instruct"
-EXTRAS = {
-    "engine": ("torch",),
-    "models": ("gguf", "huggingface_hub"),
-    "environments": ("math_verify", "reasoning_gym"),
-    "trackers": ("tensorboard", "wandb"),
-    "server": ("fastapi", "uvicorn", "sqlalchemy", "alembic", "google.protobuf", "prometheus_client", "zstandard"),
-}
-"""The package's extras and the modules that each brings."""
-NEEDED_EXTRAS = ("engine", "models")
 
 
-class Finding(msgspec.Struct, frozen=True):
-    name: str
-    status: Status
-    """"missing": needed and not there; "warning": it works, but worse."""
-    detail: str
-    remedy: str = ""
-
-
-def examine_machine() -> Iterator[Finding]:
-    """All findings, the slow ones last."""
+def examine_machine(needs: Needs = Needs()) -> Iterator[Finding]:
+    """All findings, the slow ones last. `needs`: what a settings file asks for."""
     probes: list[Callable[[], Finding]] = [find_python, find_system, find_cores, find_memory, find_disk, find_load, find_cpu_flags]
     for probe in probes:
         yield probe()
-    yield from (find_extra(extra) for extra in EXTRAS)
-    if importlib.util.find_spec("torch"):
+    yield from (find_extra(extra, extra in needs.extras) for extra in EXTRAS)
+    yield from (find_interpreter(path) for path in needs.interpreters)
+    if is_there("torch"):
         yield find_torch()
         yield find_accelerator()
     yield find_model()
-    if importlib.util.find_spec("torch"):
+    if is_there("torch"):
         yield from (find_invariance(dtype) for dtype in ("bfloat16", "float32"))
 
 
@@ -121,15 +105,6 @@ def read_cpu_flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
         return frozenset()
     lines = [line.partition(":") for line in path.read_text().splitlines()]
     return frozenset(flag for key, _, value in lines if key.strip() in ("flags", "Features") for flag in value.split())
-
-
-def find_extra(extra: str) -> Finding:
-    absent = [module for module in EXTRAS[extra] if not importlib.util.find_spec(module)]
-    name = f"extra {extra}"
-    if not absent:
-        return Finding(name, "ok", ", ".join(EXTRAS[extra]))
-    status: Status = "missing" if extra in NEEDED_EXTRAS else "warning"
-    return Finding(name, status, f"not installed: {', '.join(absent)}", f"pip install 'plait[{extra}]'")
 
 
 def find_torch() -> Finding:

@@ -17,25 +17,6 @@ from plait.cli.version import version
 from plait.types.errors import PlaitError
 
 EXIT_ERROR = 2
-EXTRA_OF_MODULE = {
-    "torch": "engine",
-    "gguf": "models",
-    "huggingface_hub": "models",
-    "math_verify": "environments",
-    "reasoning_gym": "environments",
-    "tensorboard": "trackers",
-    "wandb": "trackers",
-    "fastapi": "server",
-    "uvicorn": "server",
-    "sqlalchemy": "server",
-    "alembic": "server",
-    "google": "server",
-    "zstandard": "server",
-    "prometheus_client": "server",
-    "ray": "ray",
-    "simpy": "simulate",
-}
-"""Which extra of the package brings a module that may be missing."""
 
 
 class Command(NamedTuple):
@@ -106,11 +87,12 @@ def main(arguments: list[str] | None = None) -> None:
         print_error(error)
         sys.exit(EXIT_ERROR)
     except ModuleNotFoundError as error:
-        if error.name not in EXTRA_OF_MODULE:
+        from plait.cli.extras import extra_of
+
+        extra = extra_of(error.name or "")
+        if extra is None:
             raise
-        print_error(
-            PlaitError(f"{error.name} is not installed.", f"Install it: pip install 'plait[{EXTRA_OF_MODULE[error.name]}]'")
-        )
+        print_error(PlaitError(f"{error.name} is not installed.", f"Install it: pip install 'plait[{extra}]'"))
         sys.exit(EXIT_ERROR)
 
 

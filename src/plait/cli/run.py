@@ -59,7 +59,8 @@ def run(
 
         print_estimate(settings, as_json)
         return
-    _train(settings, _create(settings, runs), is_resumed=False, min_gain=check_gain, as_json=as_json)
+    settings, directory = _create(settings, runs)
+    _train(settings, directory, is_resumed=False, min_gain=check_gain, as_json=as_json)
 
 
 def resume(
@@ -83,11 +84,12 @@ def example_toml() -> str:
 
 
 def _load(file: Path, name: str | None) -> "RunSettings":
+    from plait.client.start_points import with_shapes
     from plait.config.load import load_settings, with_name
 
     if file.is_dir():
         raise ConfigError(f"{file} is a folder.", "Give a TOML file, or `plait resume` the run that lies there.")
-    settings = load_settings(file)
+    settings = with_shapes(load_settings(file), str(file))
     return with_name(settings, name) if name else settings
 
 
@@ -97,11 +99,10 @@ def _placed(settings: "RunSettings", ray: str | None) -> "RunSettings":
     return settings if ray is None else with_ray(settings, ray)
 
 
-def _create(settings: "RunSettings", root: Path) -> "RunDirectory":
-    from plait.config.load import effective_toml
-    from plait.state.rundir import RunDirectory
+def _create(settings: "RunSettings", root: Path) -> "tuple[RunSettings, RunDirectory]":
+    from plait.client.start_points import create_run
 
-    return RunDirectory.create(root, settings.name, effective_toml(settings))
+    return create_run(settings, root)
 
 
 def _train(settings: "RunSettings", directory: "RunDirectory", *, is_resumed: bool, min_gain: float | None, as_json: bool) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 from plait.client.policies import Policy, export_policy, open_policy
 from plait.client.reports import write_run_report
 from plait.client.runs import drive, open_run
-from plait.config.load import effective_toml, load_settings, make_settings
+from plait.client.start_points import create_run, with_shapes
+from plait.config.load import load_settings, make_settings
 from plait.config.run import RunSettings
 from plait.config.task import TaskSettings
 from plait.observe.events import AnyEvent, EvaluationDone, StepCommitted
@@ -47,7 +48,9 @@ class Run:
         """
         self.settings = settings or _settings(tasks, more)
         self._is_resumed = directory is not None
-        self.directory = directory or RunDirectory.create(Path(runs), self.settings.name, effective_toml(self.settings))
+        if directory is None:
+            self.settings, directory = create_run(with_shapes(self.settings), Path(runs))
+        self.directory = directory
         self.summary = RunSummary()
         self._events: queue.SimpleQueue[AnyEvent | None] = queue.SimpleQueue()
         self._driver: RunDriver | None = None

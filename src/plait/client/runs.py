@@ -15,9 +15,10 @@ from plait.config.run import RunSettings
 from plait.models.catalogue import find
 from plait.models.tokenizer import Tokenizer
 from plait.observe.events import AnyEvent, EvaluationDone, StepCommitted
-from plait.observe.live import LiveView
+from plait.observe.live import LiveView, say_at_once
 from plait.observe.log import EventLog, read_latest_events
 from plait.observe.trackers import make_followers
+from plait.observe.under_way import UnderWay
 from plait.state.recovery import TaskRecovery, clean_up, plan_recovery
 from plait.state.rundir import RunDirectory
 from plait.tasks.bases_compute import BasesCompute
@@ -25,6 +26,7 @@ from plait.tasks.compute import Compute
 from plait.tasks.driver import Listener, RunDriver
 from plait.tasks.own_compute import OwnCompute
 from plait.tasks.past_run import past_run
+from plait.tasks.run_models import describe_start
 from plait.types.errors import ConfigError
 
 TRACKING_FOLDER = "tracking"
@@ -38,14 +40,17 @@ class OpenRun:
     history: list[AnyEvent]
     """The events of the run so far, if it is resumed."""
     listeners: list[Listener] = field(default_factory=list)
+    under_way: UnderWay = field(default_factory=UnderWay)
 
 
 def run_file(settings: RunSettings, directory: RunDirectory, *, resume: bool = False, show_progress: bool = True) -> str:
     """Run to the end, with a live view, trackers and a report. Returns "done" or "failed" (a task failed)."""
+    if show_progress:
+        say_at_once(describe_start(settings, directory, resume))
     with open_run(settings, directory, resume) as run:
         if not show_progress:
             return asyncio.run(drive(settings, directory, run))
-        with LiveView(history=run.history) as view:
+        with LiveView(history=run.history, under_way=run.under_way) as view:
             run.listeners.append(view.on_event)
             return asyncio.run(drive(settings, directory, run))
 
@@ -79,13 +84,17 @@ async def drive(
     problems = check_settings(settings)
     if problems:
         raise ConfigError("\n".join(problems))
-    paths = {name: find(settings.of_model(name).model.path) for name in settings.used_models}
-    tokenizers = {name: Tokenizer.load(path) for name, path in paths.items()}
-    environments = await start_environments(settings, settings.workers.environment_processes)
+    with run.under_way.doing("", "start", "preparing the model"):
+        paths = {name: find(settings.of_model(name).model.path) for name in settings.used_models}
+        tokenizers = {name: Tokenizer.load(path) for name, path in paths.items()}
+    with run.under_way.doing("", "start", "starting the environments"):
+        environments = await start_environments(settings, settings.workers.environment_processes)
     try:
         by_task = {task.name: tokenizers[settings.model_of(task)] for task in settings.tasks}
         compute = _compute(settings, paths, directory)
-        driver = RunDriver(settings, directory, compute, by_task, environments, run.log, past_run(run.history))
+        driver = RunDriver(
+            settings, directory, compute, by_task, environments, run.log, past_run(run.history), under_way=run.under_way
+        )
         driver.listeners += run.listeners
         if on_start is not None:
             on_start(driver)

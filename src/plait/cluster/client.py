@@ -8,7 +8,7 @@ import msgspec
 
 from plait.cluster.executors.carrier import Carrier, Executor, WorkerProgram
 from plait.cluster.executors.process import ProcessExecutor
-from plait.cluster.messages import Configure, FromWorker, Ready, StartFailed, ToWorker, from_worker, to_worker
+from plait.cluster.messages import Configure, FromWorker, Ready, StartFailed, Starting, ToWorker, from_worker, to_worker
 from plait.types.errors import PlaitError, WorkerFailure
 
 WORKER_MODULE = "plait.cluster.worker"
@@ -60,7 +60,8 @@ class WorkerClient:
         self._carrier = await self._executor.start(self._program())
         try:
             await self._carrier.send(to_worker.encode(self.settings))
-            ready = from_worker.decode(await self._carrier.receive())
+            while isinstance(ready := from_worker.decode(await self._carrier.receive()), Starting):
+                self._on_message(ready)
         except BaseException:
             await self._carrier.close()
             raise

@@ -45,6 +45,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     max_lora_rank: int = 64
     """Highest that rollouts will meet; vLLM lays its memory out for it."""
     drafting: str = "off"
+    answers_folder: str = ""
+    """Where workers of this controller on one machine keep what each would otherwise test for itself; empty: nowhere."""
     has_siblings: bool = False
     """There are other engines, which are to hear what is drawn here if there is drafting."""
 
@@ -135,6 +137,13 @@ ToWorker = (
 )
 
 
+class Starting(msgspec.Struct, frozen=True, tag="starting"):
+    """What a worker does before it is ready, in the order of doing."""
+
+    what: str
+    """Empty: nothing more, Ready or StartFailed comes next."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     base_digest: str
     batch_invariant: bool
@@ -206,7 +215,8 @@ class TokensDrawn(msgspec.Struct, frozen=True, tag="tokens_drawn"):
 
 
 FromWorker = (
-    Ready
+    Starting
+    | Ready
     | StartFailed
     | ChunksDone
     | PromptScored

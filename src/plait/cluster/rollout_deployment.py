@@ -14,7 +14,8 @@ from typing import Protocol
 from plait.cluster.engine_sampler import EngineSampler
 from plait.cluster.executors.choice import make_executor
 from plait.cluster.kv_tiers import make_tiers, with_tiers
-from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, TokensDrawn
+from plait.cluster.length_keeper import LengthKeeper
+from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, Starting, TokensDrawn
 from plait.cluster.model_messages import PromptScored
 from plait.cluster.prompt_scoring import PromptScoring
 from plait.cluster.sibling_tokens import SiblingTokens
@@ -25,6 +26,7 @@ from plait.observe.events import EngineSample
 from plait.rollout.buffer import TURNS
 from plait.rollout.concurrency import ConcurrencyController
 from plait.rollout.context_scheduler import ContextScheduler, SchedulerLimits
+from plait.rollout.length_estimates import LengthHistory
 from plait.rollout.scheduler import Scheduler
 from plait.rollout.service import RolloutService
 from plait.types.errors import WorkerFailure
@@ -59,9 +61,10 @@ class DeploymentListener(Protocol):
 
 
 class RolloutDeployment:
-    """`scheduler` decides whose chunk goes next and where; None: as the settings say.
+    """`scheduler` decides whose chunk goes next and where, by what it learns in `history`; None: as the settings say.
 
-    The cache's disk tier, if there is one, lies in `kv_folder`, in the folder of all that workers read and write.
+    The cache's disk tier, if there is one, lies in `kv_folder`, in the folder of all that workers read and write; beside it is what
+    was learnt of lengths.
     `make_workers` None: workers of its own, where `workers.executor` says.
     """
 
@@ -77,6 +80,7 @@ class RolloutDeployment:
         scheduler: Scheduler | None = None,
         kv_folder: Path | None = None,
         make_workers: MakeWorkers | None = None,
+        history: LengthHistory | None = None,
     ) -> None:
         self._engine, self._listener = settings.engine, listener
         configured = configurations(settings, model_path, num_tasks)
@@ -92,9 +96,11 @@ class RolloutDeployment:
         )  # fmt: skip
         max_rows = settings.engine.max_rows
         self.concurrency = {name: ConcurrencyController(max_rows, max_rows // 2) for name in self.workers.engine_names}
-        self.rollout = RolloutService(
-            settings.engine.chunk_tokens, self._max_rows, scheduler or make_scheduler(settings), settings.model.max_context_tokens
-        )
+        if scheduler is None:
+            scheduler = own = make_scheduler(settings)
+            history = own.history
+        self.lengths = LengthKeeper(lengths_file(kv_folder), history) if kv_folder and history is not None else None
+        self.rollout = RolloutService(settings.engine.chunk_tokens, self._max_rows, scheduler, settings.model.max_context_tokens)
         if settings.engine.drafting != "off":
             self.siblings = self.rollout.siblings = SiblingTokens(self.workers.engine_names, self.workers.send_to)
         self.scoring = PromptScoring(self.workers.send_to)
@@ -117,6 +123,8 @@ class RolloutDeployment:
         return list(self._sampler.latest.values())
 
     async def start(self) -> Ready:
+        if self.lengths is not None:
+            self.lengths.load()
         ready = await self.workers.start()
         for name in self.workers.engine_names:
             self._attach(name)
@@ -126,6 +134,8 @@ class RolloutDeployment:
     async def close(self) -> None:
         for sample in self._sampler.flush():
             self._listener.on_engine(sample)
+        if self.lengths is not None:
+            await self.lengths.close()
         await self.workers.close()
         if self._tiers is not None:
             self._tiers.close()
@@ -140,6 +150,8 @@ class RolloutDeployment:
         match message:
             case ChunksDone(results):
                 self.rollout.on_results(results)
+                if self.lengths is not None:
+                    self.lengths.changed()
             case PromptScored():
                 self.scoring.on_scored(message)
             case EngineStats():
@@ -148,6 +160,8 @@ class RolloutDeployment:
                 self.siblings.drawn(worker, increments)
             case Busy():
                 self._on_busy(worker, message)
+            case Starting():
+                self._listener.on_message(worker, message)
             case _ if (told := self.trainers.heard(worker, message)) is not None:
                 self._listener.on_message(worker, told)
 
@@ -192,6 +206,11 @@ class RolloutDeployment:
         self._listener.on_failed(error)
         self.rollout.fail_all(error)
         self.scoring.fail_all(error)
+
+
+def lengths_file(kv_folder: Path) -> Path:
+    """Of the base model whose cache has this folder."""
+    return kv_folder.with_name(f"{kv_folder.name}-lengths.msgpack")
 
 
 def make_scheduler(settings: ComputeSettings) -> ContextScheduler:

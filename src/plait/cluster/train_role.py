@@ -1,6 +1,7 @@
 """The training half of a worker: one trainer per task, updates run slice by slice, steps made durable here.
 
-- A task is opened from its latest valid record, or starts pristine with a record of version 0.
+- A task is opened from its latest valid record. Without one it starts pristine, or from the adapter that its settings name, with a
+  record of version 0.
 - A failing update ends its task alone: its gradients are dropped and JobFailed tells why.
 """
 
@@ -15,10 +16,13 @@ from plait import __version__
 from plait.cluster.job_queue import JobQueue, Progress
 from plait.cluster.messages import AdapterClosed, CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, Update, UpdateDone
 from plait.cluster.recorded_adapter import RecordedAdapter, fresh_policy
-from plait.cluster.trained_weights import AdapterBase, trained_weights
+from plait.cluster.start_from import start_tensors
+from plait.cluster.trained_weights import AdapterBase, TrainedWeights, trained_weights
 from plait.config.task import LossSettings, TaskSettings
 from plait.observe.events import StepCommitted
+from plait.state.records import list_steps
 from plait.state.retention import thin_records
+from plait.state.start_point import read_start
 from plait.state.step_record import StepRecord
 from plait.training.training_pass import PassResult, TrainingPass
 from plait.types.errors import PlaitError, StateError
@@ -119,10 +123,19 @@ class TrainRole:
             base_digest=self.base.digest, plait_version=__version__,
         )  # fmt: skip
         weights = trained_weights(settings.training, self.base, lora)
-        adapter = RecordedAdapter(weights, Path(message.steps_folder), first, begin=lambda: fresh_policy(weights))
+        if settings.start_from is None:
+            adapter = RecordedAdapter(weights, Path(message.steps_folder), first, begin=lambda: fresh_policy(weights))
+        else:
+            adapter = self._started(weights, Path(message.steps_folder), first, Path(settings.start_from))
         self.tasks[key] = _OpenTask(message.tenant, settings, message.keep_every_steps, adapter)
         record = adapter.record
         return TaskOpened(key, adapter.ref(message.tenant), record.data_cursor, record.event, adapter.damage)
+
+    def _started(self, weights: TrainedWeights, folder: Path, first: StepRecord, start: Path) -> RecordedAdapter:
+        """From the latest record or, where there is none, from the adapter in `start`."""
+        if not list_steps(folder):
+            first = msgspec.structs.replace(first, start_digest=read_start(start).digest)
+        return RecordedAdapter(weights, folder, first, begin=lambda: fresh_policy(weights, start_tensors(start, weights)))
 
     def _close(self, task: str) -> None:
         self.queue.remove(task)

@@ -99,7 +99,7 @@ class LoraWeights:
     def read(self, folder: Path, record: StepRecord) -> Tensors:
         _check_training(self.training, record)
         stored, config = read_checkpoint_adapter(folder, record)
-        _check_shape(parse_peft_config(config), self.lora)
+        check_shape(parse_peft_config(config), self.lora)
         return from_peft_tensors(stored, self.base.decoder.config, self.lora)
 
     def read_optimizer(self, folder: Path, record: StepRecord) -> Tensors:
@@ -158,7 +158,8 @@ def _check_training(wanted: Training, record: StepRecord) -> None:
         )
 
 
-def _check_shape(saved: LoraConfig, wanted: LoraConfig) -> None:
+def check_shape(saved: LoraConfig, wanted: LoraConfig) -> None:
+    """Raises AdapterError naming what differs."""
     for field in ("rank", "alpha", "target_modules"):
         found, expected = getattr(saved, field), getattr(wanted, field)
         if field == "target_modules":

@@ -27,6 +27,7 @@ from plait.cluster.messages import (
     SetTenantWeight,
     SetThreads,
     StartFailed,
+    Starting,
     ToWorker,
     Update,
     from_worker,
@@ -40,6 +41,7 @@ from plait.cluster.trained_weights import AdapterBase
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
 from plait.models.invariance import InvarianceReport, self_test
+from plait.models.invariance_answer import answer_once, subject_of
 from plait.models.weights import base_digest, load_model
 from plait.training.training_pass import PassSettings
 from plait.transport import ParentLink
@@ -53,7 +55,7 @@ Load = Callable[[Path, torch.dtype, torch.device], tuple[ModelConfig, Weights]]
 class Worker:
     """What a worker does, whoever drives it: `handle` takes a message, `step` does one piece of work of each kind that waits.
 
-    `send` is told everything that the worker has to say, Ready first. `load` reads the base's weights.
+    `send` is told everything that the worker has to say: what it does until it is up, then Ready. `load` reads the base's weights.
     """
 
     def __init__(self, send: Callable[[FromWorker], None], settings: Configure, load: Load = load_model) -> None:
@@ -72,9 +74,11 @@ class Worker:
             return self._load_vllm(settings)
         start_s = time.time()
         dtype, device = getattr(torch, settings.dtype), torch.device(pick_device(settings.device))
+        self.send(Starting("loading the model"))
         config, weights = load(Path(settings.model_path), dtype, device)
         self.base_digest = digest = base_digest(weights)
-        report = check_invariance(settings.batch_invariant, lambda: self_test(config, weights))
+        report = check_invariance(settings.batch_invariant, lambda: self._tested(config, weights))
+        self.send(Starting("laying the weights out"))
         if ROLLOUT in settings.roles:
             self.decoders.append(Decoder(config, weights, prepack=True))
             self.rollout = RolloutRole(settings, self.decoders[-1], digest, report.granted)
@@ -84,13 +88,23 @@ class Worker:
             base = AdapterBase(self.decoders[-1], digest, settings.model_path, passes)
             self.train, self.models = TrainRole(base, self.jobs), ModelRole(base, self.jobs)
         use_huge_pages()
+        self.send(Starting(""))
         self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
+
+    def _tested(self, config: ModelConfig, weights: Weights) -> InvarianceReport:
+        self.send(Starting("testing batch invariance"))
+        if not self.settings.answers_folder:
+            return self_test(config, weights)
+        subject = subject_of(config, self.base_digest, self.settings.dtype)
+        return answer_once(Path(self.settings.answers_folder), subject, lambda: self_test(config, weights))
 
     def _load_vllm(self, settings: Configure) -> None:
         from plait.cluster.vllm_role import VllmRole, folder_digest
 
         start_s, device = time.time(), pick_device(settings.device)
+        self.send(Starting("starting vLLM"))
         self.rollout = VllmRole(settings, device)
+        self.send(Starting(""))
         digest = folder_digest(Path(settings.model_path))
         self.send(Ready(digest, False, "vLLM is not batch-invariant", device, time.time() - start_s))
 

@@ -49,7 +49,16 @@ def _resolve_task(task: TaskSettings, folder: Path, key: str, problems: list[str
         for name in ("function", "examples"):
             if value := getattr(environment, name):
                 changes[name] = _resolve_callable(value, folder, f"{key}.environment.{name}", problems)
-    return task.model_copy(update={"environment": environment.model_copy(update=changes)}) if changes else task
+    if changes:
+        task = task.model_copy(update={"environment": environment.model_copy(update=changes)})
+    return task if task.start_from is None else _resolve_start(task, task.start_from, folder, key, problems)
+
+
+def _resolve_start(task: TaskSettings, start: str, folder: Path, key: str, problems: list[str]) -> TaskSettings:
+    path = folder / Path(start).expanduser()
+    if not path.is_dir():
+        problems.append(f'{key}.start_from = "{start}": there is no folder {path}')
+    return task.model_copy(update={"start_from": str(path.absolute())})
 
 
 def _resolve_callable(value: str, folder: Path, key: str, problems: list[str]) -> str:

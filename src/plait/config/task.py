@@ -135,6 +135,9 @@ class TaskSettings(Settings):
     training: Training = "lora"
     """What is trained: "lora" an adapter on the frozen base, "full" all weights (float32 masters and moments: 16 bytes each)."""
     lora: LoraSettings = LoraSettings()
+    start_from: Annotated[str, Field(min_length=1)] | None = None
+    """Adapter to train further: a folder in PEFT format, a run's task (RUN/tasks/TASK: its best version), or a version of one. What
+    `lora` does not set is taken from it. The run keeps a copy. Absent: a pristine adapter."""
     sampling: SamplingSettings = SamplingSettings()
     loss: LossSettings = LossSettings()
     advantage: Literal["group_centred", "group_standardised", "leave_one_out", "raw"] = "group_standardised"
@@ -159,6 +162,12 @@ class TaskSettings(Settings):
         if self.training == "full" and "lora" in self.model_fields_set:
             given = ", ".join(f"lora.{name}" for name in sorted(self.lora.model_fields_set)) or "lora"
             raise ValueError(f'training "full" has no adapter, so {given} has no effect: remove it')
+        if self.training == "full" and self.start_from is not None:
+            raise ValueError(
+                f'training "full" begins from no adapter, so start_from = "{self.start_from}" has no effect: remove it'
+            )
+        if self.start_from is not None and "seed" in self.lora.model_fields_set:
+            raise ValueError(f"lora.seed = {self.lora.seed} has no effect on an adapter that starts from another: remove it")
         return self
 
     @model_serializer(mode="wrap")
@@ -167,4 +176,6 @@ class TaskSettings(Settings):
         plain: dict[str, Any] = to_plain(self)
         if self.training == "full":
             plain.pop("lora", None)
+        if self.start_from is not None:
+            plain.get("lora", {}).pop("seed", None)
         return plain

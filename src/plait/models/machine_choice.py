@@ -21,7 +21,7 @@ FOLDER = "machine"
 
 def remembered(name: str, measure: Callable[[], bool]) -> bool:
     """What `measure` said when it was first asked on this machine."""
-    path = plait_home() / FOLDER / _machine() / name
+    path = plait_home() / FOLDER / machine_name() / name
     with suppress(OSError):
         return path.read_text() == "yes"
     choice = measure()
@@ -41,7 +41,7 @@ def _keep(path: Path, text: str) -> None:
             os.link(scratch.name, path)
 
 
-def _machine() -> str:
+def machine_name() -> str:
     """Processor and torch, as the name of a folder."""
     told = f"{platform.machine()} {_processor()} {torch.__version__}"
     return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()

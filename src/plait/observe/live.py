@@ -3,6 +3,7 @@
 - The table is drawn at most twice a second from the latest snapshot, however many events come in; an event costs a fold, no
   drawing. Many tasks make drawing dear, and then it is done less often, so that it takes `MAX_CPU_SHARE` of a core at most.
 - Plain output holds no control codes.
+- Without a table, what takes long (`under_way`) is told by lines too.
 - A reader that went away (a closed pipe) ends the showing, not the run.
 """
 
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import TextIO
 
@@ -19,8 +21,9 @@ from rich.live import Live
 
 from plait.observe.events import Event, RewardError
 from plait.observe.live_table import render_run
-from plait.observe.plain import plain_line
+from plait.observe.plain import plain_line, stamped
 from plait.observe.summary import RunSummary
+from plait.observe.under_way import UnderWay
 
 REFRESH_INTERVAL_S = 0.5
 MAX_CPU_SHARE = 0.01
@@ -36,11 +39,12 @@ class LiveView:
         history: Iterable[Event] = (),
         clock: Callable[[], float] = time.time,
         console: Console | None = None,
+        under_way: UnderWay | None = None,
     ) -> None:
-        self.summary = RunSummary(history)
+        self.summary, self._under_way = RunSummary(history), under_way or UnderWay()
         self._stream = stream or sys.stdout
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
         self._console = console or (Console(file=self._stream) if _is_terminal(self._stream) else None)
         self._live: Live | None = None
         self._ticker: threading.Thread | None = None
@@ -53,8 +57,9 @@ class LiveView:
         if self._console is not None:
             self._live = Live(console=self._console, get_renderable=self.render, auto_refresh=False)
             self._live.start(refresh=True)
-            self._ticker = threading.Thread(target=self._tick, args=(self._live,), name="live-view", daemon=True)
-            self._ticker.start()
+        tick = self._tell if self._live is None else partial(self._tick, self._live)
+        self._ticker = threading.Thread(target=tick, name="live-view", daemon=True)
+        self._ticker.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -90,7 +95,7 @@ class LiveView:
             height = sys.maxsize
         with self._lock:
             snapshot = self.summary.snapshot(self._clock())
-        return render_run(snapshot, width, height)
+        return render_run(snapshot, width, height, ", ".join(self._under_way.now()))
 
     def _tick(self, live: Live) -> None:
         interval_s = REFRESH_INTERVAL_S
@@ -99,14 +104,31 @@ class LiveView:
             live.refresh()
             interval_s = max(REFRESH_INTERVAL_S, (time.thread_time() - started_s) / MAX_CPU_SHARE)
 
+    def _tell(self) -> None:
+        while not self._stopping.wait(REFRESH_INTERVAL_S):
+            for line in self._under_way.due():
+                self._write(stamped(line, self._clock()))
+
     def _write(self, line: str) -> None:
-        if self._is_gone:
-            return
-        try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
-        except (BrokenPipeError, ValueError):
-            self._is_gone = True
+        with self._writing:
+            self._is_gone = self._is_gone or not write_line(line, self._stream)
+
+
+def write_line(line: str, stream: TextIO) -> bool:
+    """False if nobody reads any more."""
+    try:
+        stream.write(line + "\n")
+        stream.flush()
+    except (BrokenPipeError, ValueError):
+        return False
+    return True
+
+
+def say_at_once(line: str, stream: TextIO | None = None) -> None:
+    """Before there is a view: to whoever gets no table, which would say it too."""
+    stream = stream or sys.stdout
+    if not _is_terminal(stream):
+        write_line(stamped(line, time.time()), stream)
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -30,11 +30,11 @@ FIXED_LINES = 8
 """Lines of the view besides one per task, worker and engine."""
 
 
-def render_run(run: RunSnapshot, width: int, height: int) -> RenderableType:
-    """The whole view, at most `height` lines where that can be."""
+def render_run(run: RunSnapshot, width: int, height: int, under_way: str = "") -> RenderableType:
+    """The whole view, at most `height` lines where that can be. `under_way` is shown until the run has come up."""
     causes = _causes(run.tasks)
     room = max(1, height - FIXED_LINES - len(run.workers) - len(run.engines) - len(causes))
-    parts: list[RenderableType] = [_title(run), _task_table(_most_telling(run.tasks, room), width >= NARROW_CHARACTERS)]
+    parts: list[RenderableType] = [_title(run, under_way), _task_table(_most_telling(run.tasks, room), width >= NARROW_CHARACTERS)]
     if len(run.tasks) > room:
         parts.append(Text(f"  and {len(run.tasks) - room} more tasks: plait status {run.run}", style="dim"))
     parts += causes
@@ -51,9 +51,9 @@ def phase_text(task: TaskSnapshot) -> Text:
     return Text(one_line(name.replace("_", " "), 14), style=PHASE_STYLES.get(name, ""))
 
 
-def _title(run: RunSnapshot) -> Text:
+def _title(run: RunSnapshot, under_way: str) -> Text:
     if not run.run:
-        return Text("loading the model and the environments ...", style="bold")
+        return Text(f"{one_line(under_way, 100) or 'starting'} ...", style="bold")
     title = Text(no_wrap=True, overflow="ellipsis")
     title.append(one_line(run.run, 40) or "run", style="bold")
     title.append(f"  {one_line(model_name(run.model), 60)}, {run.device} {run.dtype}", style="dim")

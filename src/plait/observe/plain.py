@@ -11,7 +11,11 @@ TOLD_STATES = ("done", "failed", "cancelled", "paused")
 def plain_line(event: e.Event, summary: RunSummary) -> str | None:
     """The line for an event that `summary` has taken in already; None if it is not worth one."""
     text = _text(event, summary)
-    return None if text is None else f"{local_time(event.time_s, '%H:%M:%S')}  {text}"
+    return None if text is None else stamped(text, event.time_s)
+
+
+def stamped(text: str, time_s: float) -> str:
+    return f"{local_time(time_s, '%H:%M:%S')}  {text}"
 
 
 def _text(event: e.Event, summary: RunSummary) -> str | None:

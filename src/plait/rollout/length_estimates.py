@@ -5,6 +5,7 @@ Ours weighs the prompt's history, worth `HISTORY_SAMPLES` samples, against the s
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 HistoryKey = tuple[str, str, int]
@@ -46,10 +47,16 @@ class LengthHistory:
 
     def __init__(self, max_prompts: int = 65536) -> None:
         self.max_prompts = max_prompts
+        self.num_changes = 0
+        """Since it was made: groups that it has learnt from."""
         self._prompts: OrderedDict[HistoryKey, PromptLengths] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._prompts)
+
+    def items(self) -> Iterable[tuple[HistoryKey, PromptLengths]]:
+        """The least recently used first."""
+        return self._prompts.items()
 
     def get(self, key: HistoryKey) -> PromptLengths | None:
         return self._prompts.get(key)
@@ -58,11 +65,17 @@ class LengthHistory:
         """A group has ended; one without a finished sample says nothing."""
         if not siblings.num:
             return
+        self.num_changes += 1
         lengths = self._prompts.get(key)
         if lengths is None:
-            self._prompts[key] = PromptLengths(siblings.sum_tokens / siblings.num, float(siblings.max_tokens))
+            lengths = PromptLengths(siblings.sum_tokens / siblings.num, float(siblings.max_tokens))
         else:
             lengths.add(siblings)
+        self.put(key, lengths)
+
+    def put(self, key: HistoryKey, lengths: PromptLengths) -> None:
+        """As what was used last."""
+        self._prompts[key] = lengths
         self._prompts.move_to_end(key)
         if len(self._prompts) > self.max_prompts:
             self._prompts.popitem(last=False)

@@ -6,23 +6,27 @@
 - Prompts to score are answered once; when a rollout worker is lost, those that it had are sent to another.
 """
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
+from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, Starting, TaskOpened, UpdateDone
 from plait.cluster.model_messages import CallDone, CallFailed, ModelOpened, PromptScored, ScorePrompt
 from plait.cluster.rollout_deployment import RolloutDeployment
 from plait.cluster.trainer_messages import ToTrainer
 from plait.cluster.workers import MakeWorkers
 from plait.config.server import ServerSettings
 from plait.observe.events import EngineSample
+from plait.rollout.length_estimates import LengthHistory
 from plait.rollout.scheduler import Scheduler
 from plait.rollout.service import RolloutService
 from plait.tasks.compute import ComputeListener
 from plait.types.errors import WorkerFailure
 
 ModelReply = ModelOpened | CallDone | CallFailed
+
+log = logging.getLogger("plait.server")
 
 
 class ModelListener(Protocol):
@@ -46,10 +50,11 @@ class Backend:
         on_failed: Callable[[Exception], None],
         kv_folder: Path,
         make_workers: MakeWorkers | None = None,
+        history: LengthHistory | None = None,
     ) -> None:
         self._told_failed = on_failed
         self.deployment = RolloutDeployment(
-            settings, model_path, settings.lora.max_resident, self, scheduler, kv_folder, make_workers
+            settings, model_path, settings.lora.max_resident, self, scheduler, kv_folder, make_workers, history
         )  # fmt: skip
         self.workers = self.deployment.workers
         self.listeners: list[ModelListener] = []
@@ -80,6 +85,8 @@ class Backend:
 
     def on_message(self, worker: str, message: FromWorker) -> None:
         match message:
+            case Starting(what) if what:
+                log.info("%s: %s", worker, what)
             case Busy():
                 for heard in self.busy_listeners:
                     heard(worker, message)

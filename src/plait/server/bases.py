@@ -49,7 +49,7 @@ class Base:
         self.scheduler = make_scheduler(settings)
         observed = ObservedScheduler(metrics, self.scheduler)
         kv_folder = settings.data_folder / (f"kv-{number}" if number else "kv")
-        self.backend = Backend(settings, str(folder), observed, on_failed, kv_folder, make_workers)
+        self.backend = Backend(settings, str(folder), observed, on_failed, kv_folder, make_workers, self.scheduler.history)
         self.trainer = TrainerCalls(self.backend)
         metrics.listen(self.backend, self.name)
 

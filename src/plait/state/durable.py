@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from plait.types.errors import StateError
@@ -55,7 +56,8 @@ def replace_file(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # What went wrong first is what is told.
+            temporary.unlink()
         raise _write_error(path, error) from error
 
 

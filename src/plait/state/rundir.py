@@ -1,7 +1,8 @@
 """The directory of one run: where everything lies, and the lock that keeps it to one process.
 
 RUN/config.toml, RUN/events.jsonl, RUN/report.html, RUN/lock, and for each task RUN/tasks/<task>/steps/000012/ (a record, see
-`records`), RUN/tasks/<task>/samples/000012.jsonl and RUN/tasks/<task>/samples/evaluation-000012.jsonl.
+`records`), RUN/tasks/<task>/start/ (the adapter that it began from, if any), RUN/tasks/<task>/samples/000012.jsonl and
+RUN/tasks/<task>/samples/evaluation-000012.jsonl.
 """
 
 import itertools
@@ -14,6 +15,7 @@ from plait.types.errors import StateError
 
 DEFAULT_ROOT = Path("runs")
 CONFIG_FILE = "config.toml"
+TASKS_FOLDER = "tasks"
 
 
 class RunDirectory:
@@ -26,7 +28,7 @@ class RunDirectory:
         self.events = self.path / "events.jsonl"
         self.report = self.path / "report.html"
         self.lock_file = self.path / "lock"
-        self.tasks_folder = self.path / "tasks"
+        self.tasks_folder = self.path / TASKS_FOLDER
 
     def __repr__(self) -> str:
         return f"RunDirectory({str(self.path)!r})"
@@ -56,6 +58,10 @@ class RunDirectory:
     def step_folder(self, task: str, step: int) -> Path:
         return step_folder(self.steps_folder(task), step)
 
+    def start_folder(self, task: str) -> Path:
+        """Of the adapter that the task begins from, if it does."""
+        return self.path / relative_start(task)
+
     def samples_folder(self, task: str) -> Path:
         return self.tasks_folder / task / "samples"
 
@@ -76,6 +82,11 @@ class RunDirectory:
     def holder(self) -> int | None:
         """The process id that has the run now; None when nobody does."""
         return lock_holder(self.lock_file)
+
+
+def relative_start(task: str) -> str:
+    """`RunDirectory.start_folder`, from the run's directory."""
+    return f"{TASKS_FOLDER}/{task}/start"
 
 
 def is_run(path: Path) -> bool:

@@ -23,9 +23,11 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of the frozen base; resuming on another base is an error."""
     plait_version: str
     event: StepCommitted | None = None
-    """What the event log is told of this step; None only of step 0, the pristine adapter."""
+    """What the event log is told of this step; None only of step 0, what training began from."""
     training: Training = "lora"
     """What was trained, and so what lies beside the record: an adapter, or the whole model."""
+    start_digest: str = ""
+    """Of step 0: digest of the adapter that training began from, as it was stored; empty: pristine."""
     adapter_digest: str = ""
     """Of the trained weights, whichever they are."""
     adapter_config_digest: str = ""

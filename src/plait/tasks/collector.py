@@ -8,8 +8,9 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,7 @@ from plait.environments.demonstration import render_demonstration
 from plait.environments.failure import StageFailure
 from plait.environments.protocol import Example
 from plait.observe.events import AnyEvent, PhaseSpan, RewardError
+from plait.observe.under_way import UnderWay, Work
 from plait.state.rundir import RunDirectory
 from plait.state.samples import write_samples
 from plait.tasks.batch_events import batch_event
@@ -41,16 +43,26 @@ Emit = Callable[[AnyEvent], None]
 
 class Collector:
     def __init__(
-        self, settings: RunSettings, directory: RunDirectory, runner: EpisodeRunner, emit: Emit, identity: RunIdentity = ALONE
+        self,
+        settings: RunSettings,
+        directory: RunDirectory,
+        runner: EpisodeRunner,
+        emit: Emit,
+        identity: RunIdentity = ALONE,
+        under_way: UnderWay | None = None,
     ) -> None:
         self.settings, self.directory, self.runner, self.emit, self.identity = settings, directory, runner, emit, identity
+        self._under_way = under_way or UnderWay()
 
     # ---- RL steps
 
     async def collect(self, task: TaskSettings, step: int, ref: AdapterRef) -> ReadyBatch:
         """Roll out all groups of a step with one policy version."""
         clock, start = PhaseClock(time.time()), data_cursor(task, step)
-        groups = await asyncio.gather(*(self._group(task, step, ref, g, start + g, clock) for g in range(task.groups_per_step)))
+        num_all = task.groups_per_step * task.group_size
+        with self._under_way.doing(task.name, "rollout", f"rolling out step {step}", num_all) as work:
+            jobs = [self._group(task, step, ref, g, start + g, clock, work) for g in range(task.groups_per_step)]
+            groups = await asyncio.gather(*jobs)
         complete = [group for group in groups if group is not None]
         if not complete:
             raise EnvironmentFailure(f"step {step}: the environment failed in every group.", "The reward errors above say how.")
@@ -61,7 +73,7 @@ class Collector:
         return self._ready(task, batch, clock)
 
     async def _group(
-        self, task: TaskSettings, step: int, ref: AdapterRef, group: int, index: int, clock: PhaseClock
+        self, task: TaskSettings, step: int, ref: AdapterRef, group: int, index: int, clock: PhaseClock, work: Work
     ) -> list[Trajectory] | None:
         stops = self.runner.tokenizers[task.name].stop_token_ids
         try:
@@ -74,7 +86,7 @@ class Collector:
         queue = self.identity.key(task.name)
         siblings = f"{queue}@{ref.policy.version}/{step}/{group}"
         jobs = [
-            self.runner.run(task, ref, queue, example, group, sample, params[sample], clock, on_failure, siblings)
+            _counted(work, self.runner.run(task, ref, queue, example, group, sample, params[sample], clock, on_failure, siblings))
             for sample in range(task.group_size)
         ]
         try:
@@ -130,7 +142,8 @@ class Collector:
             segments = await render_demonstration(environment, self.runner.tokenizers[task.name], example, policy)
             return [segment.tokens for segment in segments]
 
-        spans = await asyncio.gather(*(one(start + i) for i in range(task.warm_start.examples_per_step)))
+        with self._under_way.doing(task.name, "demonstrations", f"getting worked answers for step {step}"):
+            spans = await asyncio.gather(*(one(start + i) for i in range(task.warm_start.examples_per_step)))
         return self._warm_ready(task, step, demonstration_datums(spans))
 
     def _warm_ready(self, task: TaskSettings, step: int, data: DatumBatch) -> ReadyBatch:
@@ -160,11 +173,13 @@ class Collector:
             params = evaluation_params(task, self.settings.seed, index, stops)
             on_failure = self._reporter(task.name, version, example.example_id)
             try:
-                return await self.runner.run(task, ref, queue, example, index, 0, params, clock, on_failure)
+                episode = self.runner.run(task, ref, queue, example, index, 0, params, clock, on_failure)
+                return await _counted(work, episode)
             except EnvironmentFailure:
                 return None
 
-        trajectories = await asyncio.gather(*(one(i, example) for i, example in enumerate(examples)))
+        with self._under_way.doing(task.name, "evaluation", f"evaluating version {version}", len(examples)) as work:
+            trajectories = await asyncio.gather(*(one(i, example) for i, example in enumerate(examples)))
         scored = tuple(t for t in trajectories if t is not None)
         if not scored:
             raise EnvironmentFailure(
@@ -176,6 +191,14 @@ class Collector:
     async def _write_samples(self, path: Path, task: str, step: int, trajectories: tuple[Trajectory, ...]) -> None:
         records = [sample_record(self.runner.tokenizers[task], task, step, t) for t in trajectories]
         await asyncio.to_thread(write_samples, path, records)
+
+
+async def _counted(work: Work, episode: Coroutine[Any, Any, Trajectory]) -> Trajectory:
+    """An episode, whose end counts."""
+    try:
+        return await episode
+    finally:
+        work.num_done += 1
 
 
 def _correctness(trajectory: Trajectory) -> float:

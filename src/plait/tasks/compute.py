@@ -6,14 +6,16 @@ Tasks go by their names in the run here; what they are called at the workers is 
 from collections.abc import Sequence
 from typing import Protocol
 
-from plait.cluster.messages import Busy, CloseTask, JobFailed, OpenTask, Ready, TaskOpened, Update, UpdateDone
+from plait.cluster.messages import Busy, CloseTask, JobFailed, OpenTask, Ready, Starting, TaskOpened, Update, UpdateDone
 from plait.observe.events import EngineSample
 from plait.rollout.request import GenerationRequest
 from plait.types.errors import WorkerFailure
 from plait.types.trajectory import Segment
 
 ToTrainer = OpenTask | Update | CloseTask
-ToRun = TaskOpened | UpdateDone | JobFailed | Busy
+TaskMessage = TaskOpened | UpdateDone | JobFailed | Busy
+"""Says what task it is of."""
+ToRun = TaskMessage | Starting
 
 
 class ComputeListener(Protocol):

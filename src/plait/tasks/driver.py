@@ -10,12 +10,13 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from plait.cluster.messages import Busy, JobFailed, TaskOpened, UpdateDone
+from plait.cluster.messages import Busy, JobFailed, Starting, TaskOpened, UpdateDone
 from plait.config.run import RunSettings
 from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
 from plait.observe import events as e
 from plait.observe.log import EventLog
+from plait.observe.under_way import UnderWay
 from plait.state.records import list_steps
 from plait.state.rundir import RunDirectory
 from plait.tasks.collector import Collector
@@ -30,7 +31,7 @@ from plait.tasks.manager import TaskManager
 from plait.tasks.past_run import PastRun
 from plait.tasks.plan import plan_of
 from plait.tasks.ready_batch import ReadyBatch
-from plait.tasks.run_models import num_trainers, run_started
+from plait.tasks.run_models import num_trainers, start_events
 from plait.tasks.trainer_link import TrainerLink
 from plait.tasks.update_queue import MAX_UPDATES_IN_FLIGHT
 from plait.types.errors import PlaitError, WorkerFailure
@@ -52,10 +53,11 @@ class RunDriver:
         past: PastRun | None = None,
         manager: TaskManager | None = None,
         identity: RunIdentity = ALONE,
+        under_way: UnderWay | None = None,
     ) -> None:
         self.settings, self.directory, self.log = settings, directory, log
         self.compute, self.identity = compute, identity
-        self.past = past or PastRun()
+        self.past, self.under_way = past or PastRun(), under_way or UnderWay()
         self.manager = manager or TaskManager(MAX_UPDATES_IN_FLIGHT * num_trainers(settings))
         self.tasks = {task.name: task for task in settings.tasks}
         self.listeners: list[Listener] = []
@@ -64,7 +66,7 @@ class RunDriver:
         )
         tokenizers = tokenizer if isinstance(tokenizer, Mapping) else dict.fromkeys(self.tasks, tokenizer)
         runner = EpisodeRunner(settings, tokenizers, environments, compute.rollout_of)
-        self.collector = Collector(settings, directory, runner, self.emit, identity)
+        self.collector = Collector(settings, directory, runner, self.emit, identity, self.under_way)
         self.jobs = TaskJobs(self._job_failed)
         self._batches: dict[tuple[str, int], ReadyBatch] = {}
         self._batch_invariant = False
@@ -90,11 +92,11 @@ class RunDriver:
         return status
 
     async def _start(self, resumed: bool) -> None:
-        ready = await self.compute.start(self)
+        with self.under_way.doing("", "start", "starting the workers"):
+            ready = await self.compute.start(self)
         self._batch_invariant = ready.batch_invariant
-        self.emit(run_started(self.settings, self.directory.name, ready, self.compute.worker_names, resumed))
-        if not ready.batch_invariant and self.settings.engine.batch_invariant == "auto":
-            self.emit(e.Note(time_s=time.time(), level="warning", message=f"not batch invariant: {ready.invariance_detail}"))
+        for event in start_events(self.settings, self.directory.name, ready, self.compute.worker_names, resumed):
+            self.emit(event)
         opening = {task.name: self.manager.add(plan_of(task, self.identity)) for task in self.settings.tasks}
         for task, commands in opening.items():
             self._do(self._as_left(task, commands))
@@ -164,6 +166,7 @@ class RunDriver:
             case Evaluate(task, version, when):
                 self.jobs.start(task, self._evaluate(task, version, when))
             case Train(task, step):
+                self.under_way.begin(task, "training", f"training step {step}")
                 self.trainer.send(self._batches.pop((task, step)), self.manager.protected_versions(task))
             case StopTask(task):
                 self._stop(task)
@@ -183,21 +186,15 @@ class RunDriver:
         accuracy, num_questions, num_errors = await self.collector.evaluate(self.tasks[task], self.trainer.ref(task, version))
         now_s = time.time()
         self.emit(e.PhaseSpan(time_s=now_s, task=task, phase="evaluation", step=version, start_s=start_s))
-        self.emit(
-            e.EvaluationDone(
-                time_s=now_s,
-                task=task,
-                version=version,
-                accuracy=accuracy,
-                num_questions=num_questions,
-                num_errors=num_errors,
-                when=when,
-            )
-        )
+        self.emit(e.EvaluationDone(
+            time_s=now_s, task=task, version=version, accuracy=accuracy, num_questions=num_questions, num_errors=num_errors,
+            when=when,
+        ))  # fmt: skip
         self._do(self.manager.evaluated(task, version, accuracy))
 
     def _stop(self, task: str) -> None:
         self.jobs.cancel(task)
+        self.under_way.end_all(task)
         self._batches = {key: batch for key, batch in self._batches.items() if key[0] != task}
         self.trainer.close(task)
         self._tell_state(task)
@@ -214,6 +211,8 @@ class RunDriver:
         match message:
             case Busy():
                 self._on_busy(worker, message)
+            case Starting(what):
+                self.under_way.tell(worker, "start", what)
             case TaskOpened():
                 self.trainer.opened(message)
             case UpdateDone():
@@ -236,6 +235,7 @@ class RunDriver:
         self._do(commands)
 
     def _on_committed(self, event: e.StepCommitted) -> None:
+        self.under_way.end(event.task, "training")
         problem = gap_problem(event, self._batch_invariant)
         if problem:
             self.emit(e.Note(time_s=time.time(), level="warning", message=problem, task=event.task))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, TaskOpened, UpdateDone
+from plait.cluster.messages import Busy, FromWorker, JobFailed, Ready, Starting, TaskOpened, UpdateDone
 from plait.cluster.rollout_deployment import RolloutDeployment
 from plait.cluster.workers import MakeWorkers
 from plait.config.run import RunSettings
@@ -63,7 +63,7 @@ class OwnCompute:
         return self._listener
 
     def on_message(self, worker: str, message: FromWorker) -> None:
-        if isinstance(message, Busy | TaskOpened | UpdateDone | JobFailed):
+        if isinstance(message, Busy | TaskOpened | UpdateDone | JobFailed | Starting):
             self._told.on_message(worker, message)
 
     def on_engine(self, sample: EngineSample) -> None:

@@ -2,11 +2,17 @@
 
 import os
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 from plait import __version__
 from plait.cluster.messages import Ready
+from plait.config.advice import advise
 from plait.config.run import RunSettings
-from plait.observe.events import RunStarted
+from plait.observe.events import AnyEvent, Note, RunStarted
+from plait.observe.text import model_name
+from plait.state.rundir import RunDirectory
+from plait.state.start_point import read_start
 from plait.tasks.plan import plan_of
 
 
@@ -26,9 +32,34 @@ def describe_dtypes(settings: RunSettings) -> str:
     return ", ".join(dict.fromkeys(settings.of_model(name).model.dtype for name in settings.used_models))
 
 
+def describe_start(settings: RunSettings, directory: RunDirectory, is_resumed: bool) -> str:
+    """What begins, before anything of it is there."""
+    verb = "resuming" if is_resumed else "starting"
+    models = ", ".join(model_name(settings.of_model(name).model.path) for name in settings.used_models)
+    tasks = ", ".join(task.name for task in settings.tasks)
+    return f"{verb} run {directory.name}: {models} in {describe_dtypes(settings)}, tasks {tasks}, in {directory.path}"
+
+
 def num_trainers(settings: RunSettings) -> int:
     """Training processes of all base models."""
     return sum(settings.of_model(name).workers.train_workers for name in settings.used_models)
+
+
+def start_events(settings: RunSettings, run: str, ready: Ready, workers: tuple[str, ...], resumed: bool) -> Iterator[AnyEvent]:
+    """What the log is told when the workers are up."""
+    yield run_started(settings, run, ready, workers, resumed)
+    for task in settings.tasks:
+        yield from (Note(time_s=time.time(), level="warning", message=text, task=task.name) for text in advise(task))
+    if not resumed:
+        yield from (_start_note(task.name, Path(task.start_from)) for task in settings.tasks if task.start_from is not None)
+    if not ready.batch_invariant and settings.engine.batch_invariant == "auto":
+        yield Note(time_s=time.time(), level="warning", message=f"not batch invariant: {ready.invariance_detail}")
+
+
+def _start_note(task: str, folder: Path) -> Note:
+    start = read_start(folder)
+    text = f"training begins from the adapter {start.source} (digest {start.digest})"
+    return Note(time_s=time.time(), level="info", message=text, task=task)
 
 
 def run_started(settings: RunSettings, run: str, ready: Ready, workers: tuple[str, ...], resumed: bool) -> RunStarted:

@@ -19,7 +19,7 @@ from plait.cluster.groups.messages import (
     Switched,
     Unhost,
 )
-from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, Configure, EngineStats, SubmitChunks, ToWorker
+from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, Configure, EngineStats, Starting, SubmitChunks, ToWorker
 from plait.models.tiny import make_tiny_model
 from plait.residency.tier import Tier
 from plait.types.chunks import Chunk, ChunkResult
@@ -89,7 +89,7 @@ class DrivenHost:
             self.host.work()
         self.check()
         messages = [said.message for said in self.said if isinstance(said, FromDeployment)]
-        return [message for message in messages if not isinstance(message, Busy | EngineStats)]
+        return [message for message in messages if not isinstance(message, Busy | EngineStats | Starting)]
 
     def check(self) -> None:
         """What is on the device fits, in every account of it."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from plait.cluster.groups.messages import CallOver, FromDeployment, Prefetch, RunCall, Switched
-from plait.cluster.messages import ROLLOUT, TRAIN, Ready, StartFailed
+from plait.cluster.messages import ROLLOUT, TRAIN, Ready, StartFailed, Starting
 from plait.cluster.model_messages import CallDone, CallFailed, CloseModel, ModelOpened, OpenModel
 from plait.cluster.rollout_role import RolloutRole
 from plait.residency.tier import Tier
@@ -78,6 +78,19 @@ def test_weights_that_are_trained_as_a_whole_need_no_more_room_for_being_shared_
         alone.add(name, LARGE, (TRAIN,))
     together = trained(host, ("a", "b"), "full")
     assert together == {name: trained(alone, (name,), "full")[name] for name in ("a", "b")}
+
+
+def test_what_a_deployment_does_until_it_is_up_is_told_at_once(tmp_path: Path) -> None:
+    host = DrivenHost(tmp_path)
+    assert isinstance(host.add("a"), Ready)
+    said = [frame.message for frame in host.said if isinstance(frame, FromDeployment)]
+    assert [message.what for message in said if isinstance(message, Starting)] == [
+        "loading the model",
+        "laying the weights out",
+        "",
+    ]
+    assert isinstance(said[-1], Ready)
+    host.remove("a")
 
 
 def test_a_parked_deployment_holds_nothing_on_the_device(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from plait.cluster.groups.messages import (
     Unhosted,
 )
 from plait.cluster.groups.openings import opening_bytes, refusal
-from plait.cluster.messages import FromWorker, StartFailed, SubmitChunks
+from plait.cluster.messages import FromWorker, StartFailed, Starting, SubmitChunks
 from plait.cluster.model_messages import ScorePrompt
 from plait.cluster.worker import Weights, Worker
 from plait.models.weights import load_model
@@ -109,7 +109,14 @@ class GroupHost:
             weights.update(loaded)
             return config, loaded
 
-        worker = Worker(said.append, frame.settings, load)
+        def say(message: FromWorker) -> None:
+            """What is under way at once; the rest when it is known whether there is room."""
+            if isinstance(message, Starting):
+                self._send(FromDeployment(frame.deployment, message))
+            else:
+                said.append(message)
+
+        worker = Worker(say, frame.settings, load)
         base = f"{BASE}{worker.base_digest} {frame.settings.dtype}"
         self.memory.hold_base(base, weights)
         weights.clear()

@@ -17,7 +17,7 @@ import msgspec
 from plait.cluster.groups.dispatcher import GroupDispatcher
 from plait.cluster.groups.group_link import GroupLink
 from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromDeployment, FromGroup, Switched, Unhosted
-from plait.cluster.messages import Configure, EngineStats, FromWorker, Ready, StartFailed, ToWorker
+from plait.cluster.messages import Configure, EngineStats, FromWorker, Ready, StartFailed, Starting, ToWorker
 from plait.cluster.workers import RESTART_WINDOW_S
 from plait.scheduling.orders import Order
 from plait.types.errors import ConfigError, PlaitError, WorkerFailure
@@ -150,7 +150,7 @@ class WorkerGroup:
         member = self._members.get(deployment)
         if member is None:
             return
-        if member.is_up:
+        if member.is_up or isinstance(message, Starting):
             self._tell(deployment, message)
         elif isinstance(message, Ready) and not member.hosting.done():
             member.hosting.set_result(message)

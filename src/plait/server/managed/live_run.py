@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from plait import __version__
 from plait.client.runs import OpenRun, open_run
-from plait.config.load import effective_toml
+from plait.client.start_points import kept_toml
 from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
 from plait.observe import events as e
@@ -162,7 +162,7 @@ class LiveRun:
     def _prepare(self) -> None:
         if not is_run(self.directory.path):
             make_folder(self.directory.path)
-            replace_file(self.directory.config, effective_toml(self.settings).encode())
+            replace_file(self.directory.config, kept_toml(self.settings).encode())
 
     async def _drive(self, run: OpenRun, find_files: FindFiles, compute: Compute, tokenizers: Mapping[str, Tokenizer]) -> bool:
         files: Mapping[str, str] = {}

@@ -14,6 +14,7 @@ from plait.cluster.messages import Ready
 from plait.config.server import ServerSettings
 from plait.operations.quotas import REMEDY, Quota, Quotas
 from plait.server.bases import Base, Bases
+from plait.server.checkpoints import CheckpointStore
 from plait.server.database import managed
 from plait.server.database.database import Database
 from plait.server.database.errors import DatabaseError
@@ -26,6 +27,7 @@ from plait.server.managed.metered_rollout import MeteredRollout
 from plait.server.managed.run_results import RunResults, live_view
 from plait.server.managed.schedule import next_runs
 from plait.server.managed.shared_compute import SharedCompute, Switchboard
+from plait.server.managed.starts import Starts
 from plait.server.managed.submission import Submission, read_submission
 from plait.server.managed.uploads import Uploads
 from plait.server.managed.views import RunView
@@ -64,6 +66,7 @@ class ManagedRuns:
         self._is_closing = False
         self.results = RunResults(database, self._live, lambda: self._is_closing)
         self._submitting = asyncio.Lock()
+        self._starts = Starts(CheckpointStore(database), settings, bases.check_same)
         self.uploads = Uploads(database, folders, lambda tenant: quotas.limits(tenant).stored_bytes, self._users_of_upload)
 
     # ---- life of the server
@@ -79,7 +82,7 @@ class ManagedRuns:
 
     async def _take_up(self, row: ManagedRun) -> None:
         try:
-            submission = read_submission(row.toml, self._settings)
+            submission = self._starts.kept(read_submission(row.toml, self._settings), RunDirectory(Path(row.folder)))
         except PlaitError as error:  # The operator allows less than before.
             log.error("run %s cannot go on: %s", row.run_id, error)
             await self._store_state(row.run_id, RunState.FAILED)
@@ -129,9 +132,11 @@ class ManagedRuns:
         submission = read_submission(text, self._settings)
         await self.uploads.files(tenant_id, submission.uploads)
         run_id = f"{submission.settings.name}-{secrets.token_hex(6)}"
-        folder = str(self._folders.runs(tenant_id) / run_id)
-        row = ManagedRun(run_id=run_id, tenant_id=tenant_id, state=RunState.QUEUED, toml=text, folder=folder, created_s=time.time())
-        async with self._submitting:
+        directory = RunDirectory(self._folders.runs(tenant_id) / run_id)
+        row = ManagedRun(
+            run_id=run_id, tenant_id=tenant_id, state=RunState.QUEUED, toml=text, folder=str(directory.path), created_s=time.time()
+        )  # fmt: skip
+        async with self._submitting, self._starts.keeping(tenant_id, submission, directory) as submission:
             await self._check_live_adapters(tenant_id, len(submission.settings.tasks))
             await self._database.run(lambda session: managed.add_run(session, row))
             run = self._adopt(row, submission)

@@ -10,12 +10,12 @@ from functools import partial
 
 import msgspec
 
-from plait.cluster.messages import Busy, OpenTask, Ready, UpdateDone
+from plait.cluster.messages import Busy, OpenTask, Ready, Starting, UpdateDone
 from plait.observe.events import EngineSample
 from plait.server.backend import Backend
 from plait.server.managed.metered_rollout import MeteredRollout
 from plait.server.usage import UsageMeter
-from plait.tasks.compute import ComputeListener, ToRun, ToTrainer
+from plait.tasks.compute import ComputeListener, TaskMessage, ToRun, ToTrainer
 from plait.tasks.identity import RunIdentity
 from plait.types.errors import WorkerFailure
 
@@ -54,7 +54,7 @@ class SharedCompute:
             message = msgspec.structs.replace(message, task=self.identity.key(message.task))
         self._switchboard.backend.send(message)
 
-    def take(self, worker: str, message: ToRun) -> None:
+    def take(self, worker: str, message: TaskMessage) -> None:
         """What the worker says of a task of this run."""
         match message:
             case Busy():
@@ -100,6 +100,8 @@ class Switchboard:
     # ---- ComputeListener of all runs
 
     def on_message(self, worker: str, message: ToRun) -> None:
+        if isinstance(message, Starting):  # What everybody's workers do is nobody's business.
+            return
         run = self._runs.get(message.task.partition("/")[0])
         if run is not None:
             run.take(worker, message)

@@ -3,7 +3,8 @@
 - It may set `name`, `seed` and `tasks`. Base models, workers, engine and training are the server's. A task names its base model by
   any of its names; `model.path` is the one of tasks that name none, without it the server's first.
 - A task may use the kinds of environments that the operator registered, and data that its tenant uploaded (`upload:NAME`). A path,
-  a hub id or a Python callable is refused. Everything that is wrong is told at once, by its key.
+  a hub id or a Python callable is refused, and so is any adapter to start from but a checkpoint of the service. Everything that is
+  wrong is told at once, by its key.
 """
 
 import tomllib
@@ -20,6 +21,7 @@ from plait.config.server import ServerSettings
 from plait.config.task import TaskSettings
 from plait.server.managed.evaluating_tasks import EVALUATING_TASKS
 from plait.server.managed.served_names import ServedNames
+from plait.server.tinker_path import SCHEME
 from plait.types.errors import ConfigError
 
 SOURCE = "the task file"
@@ -46,11 +48,11 @@ def read_submission(text: str, server: ServerSettings) -> Submission:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{SOURCE} is not TOML: {error}.", "See toml.io, and `plait run --example`.") from error
     models = ServedNames(server)
-    raise_problems([*_foreign_keys(data, models), *_foreign_environments(data, server), *models.unknown(data)], SOURCE)
+    raise_problems([*_foreign_keys(data, models), *_foreign_files(data, server), *models.unknown(data)], SOURCE)
     own = {key: data[key] for key in OWN_KEYS if key in data}
     sections = {name: getattr(server, name).model_dump(mode="json", exclude_none=True) for name in SERVER_SECTIONS}
     settings = models.named(validate({**own, **sections}, SOURCE), data)
-    raise_problems([*check_settings(settings), *_limits(settings, server)], SOURCE)
+    raise_problems([*check_settings(settings), *check_limits(settings, server)], SOURCE)
     return Submission(settings, tuple(dict.fromkeys(name for task in settings.tasks for name in uploads_of(task))))
 
 
@@ -82,13 +84,16 @@ def _foreign_keys(data: Mapping[str, Any], models: ServedNames) -> Iterator[str]
             yield f"{key}: unknown key; a task file sent over HTTP has {', '.join(OWN_KEYS)}"
 
 
-def _foreign_environments(data: Mapping[str, Any], server: ServerSettings) -> Iterator[str]:
+def _foreign_files(data: Mapping[str, Any], server: ServerSettings) -> Iterator[str]:
     """Before anything else looks at them: not even whether a file exists is told."""
     tasks = data.get("tasks")
     for index, task in enumerate(tasks if isinstance(tasks, list) else ()):
         environment = task.get("environment") if isinstance(task, dict) else None
         if isinstance(environment, dict):
             yield from (f"tasks[{index}].environment.{text}" for text in _foreign_environment(environment, server))
+        start = task.get("start_from") if isinstance(task, dict) else None
+        if start is not None and not (isinstance(start, str) and start.startswith(SCHEME)):
+            yield f'tasks[{index}].start_from = "{start}": only a checkpoint of this server is taken: "{SCHEME}MODEL/weights/NAME"'
 
 
 def _foreign_environment(environment: Mapping[str, Any], server: ServerSettings) -> Iterator[str]:
@@ -107,7 +112,7 @@ def _foreign_environment(environment: Mapping[str, Any], server: ServerSettings)
             yield f'{key} = "{value}": only data that you uploaded is taken: POST /v1/uploads, then "{UPLOAD}NAME"'
 
 
-def _limits(settings: RunSettings, server: ServerSettings) -> Iterator[str]:
+def check_limits(settings: RunSettings, server: ServerSettings) -> Iterator[str]:
     if len(settings.tasks) > MAX_TASKS:
         yield f"tasks: {len(settings.tasks)} of them; at most {MAX_TASKS} go into one file"
     full, most = [task.name for task in settings.tasks if task.training == "full"], server.full.max_resident
