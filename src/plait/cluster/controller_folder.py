@@ -1,7 +1,10 @@
-"""A folder of this process on this machine, for small things that its workers tell each other. It goes with the process."""
+"""Folders of this process on this machine, for small things that workers tell each other. They go with the process."""
 
+import hashlib
 import tempfile
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 
 @cache
@@ -12,7 +15,12 @@ def _folder() -> "tempfile.TemporaryDirectory[str] | None":
         return None
 
 
-def controller_folder() -> str:
-    """Empty if there is none."""
-    folder = _folder()
-    return "" if folder is None else folder.name
+def controller_folder(owner: Path) -> str:
+    """Of the run or server whose folder is `owner`; empty if there is none."""
+    parent = _folder()
+    if parent is None:
+        return ""
+    folder = Path(parent.name, hashlib.blake2b(str(owner.absolute()).encode(), digest_size=8).hexdigest())
+    with suppress(OSError):
+        folder.mkdir(exist_ok=True)
+    return str(folder)

@@ -11,6 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
+from plait.cluster.controller_folder import controller_folder
 from plait.cluster.engine_sampler import EngineSampler
 from plait.cluster.executors.choice import make_executor
 from plait.cluster.kv_tiers import make_tiers, with_tiers
@@ -84,6 +87,9 @@ class RolloutDeployment:
     ) -> None:
         self._engine, self._listener = settings.engine, listener
         configured = configurations(settings, model_path, num_tasks)
+        if kv_folder is not None:
+            answers_folder = controller_folder(kv_folder.parent)
+            configured = [msgspec.structs.replace(one, answers_folder=answers_folder) for one in configured]
         self._tiers = make_tiers(settings, model_path, configured, kv_folder)
         if self._tiers is not None:
             configured = [with_tiers(one, self._tiers) for one in configured]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from plait.cluster.client import WorkerClient
-from plait.cluster.controller_folder import controller_folder
 from plait.cluster.executors.carrier import Executor
 from plait.cluster.executors.process import ProcessExecutor
 from plait.cluster.messages import (
@@ -238,6 +237,6 @@ def _configure(
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
         lend_threads=settings.workers.lend_threads and settings.workers.executor == "process",
-        full_policies=engine.full_policies, answers_folder=controller_folder(),
+        full_policies=engine.full_policies,
         engine_kind=engine.kind, max_lora_rank=settings.max_lora_rank, python=engine.python if ROLLOUT in roles else "",
     )  # fmt: skip

@@ -44,7 +44,7 @@ def test_a_checkpoint_is_trained_further_by_its_owner_alone(managed: ManagedServ
     assert start.source == path
     assert begun.adapter_digest == begun.start_digest == start.digest
     assert 'start_from = "tasks/a/start"' in directory.config.read_text()
-    assert "/tenants/" not in directory.events.read_text() + directory.report.read_text()
+    assert "/tenants/" not in directory.events.read_text() + directory.config.read_text()
 
 
 def test_paths_on_the_server_are_refused_before_anything_looks_at_them(managed: ManagedServer, tmp_path: Path) -> None:
