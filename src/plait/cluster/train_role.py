@@ -14,13 +14,14 @@ import msgspec
 from plait import __version__
 from plait.cluster.job_queue import JobQueue, Progress
 from plait.cluster.messages import AdapterClosed, CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, Update, UpdateDone
-from plait.cluster.recorded_adapter import RecordedAdapter, fresh_policy
+from plait.cluster.recorded_adapter import RecordedAdapter
 from plait.cluster.trained_weights import AdapterBase, trained_weights
 from plait.config.task import LossSettings, TaskSettings
 from plait.observe.events import StepCommitted
 from plait.state.retention import thin_records
 from plait.state.step_record import StepRecord
-from plait.training.training_pass import PassResult, TrainingPass
+from plait.training.policy_trainer import RunningPass
+from plait.training.training_pass import PassResult
 from plait.types.errors import PlaitError, StateError
 from plait.types.lora import LoraConfig
 
@@ -41,7 +42,7 @@ class _UpdateJob:
 
     task: _OpenTask
     message: Update
-    training: TrainingPass
+    training: RunningPass
     start_s: float = 0.0
     """When the first slice began."""
 
@@ -119,7 +120,7 @@ class TrainRole:
             base_digest=self.base.digest, plait_version=__version__,
         )  # fmt: skip
         weights = trained_weights(settings.training, self.base, lora)
-        adapter = RecordedAdapter(weights, Path(message.steps_folder), first, begin=lambda: fresh_policy(weights))
+        adapter = RecordedAdapter(weights, Path(message.steps_folder), first, begin=weights.pristine)
         self.tasks[key] = _OpenTask(message.tenant, settings, message.keep_every_steps, adapter)
         record = adapter.record
         return TaskOpened(key, adapter.ref(message.tenant), record.data_cursor, record.event, adapter.damage)

@@ -7,7 +7,9 @@ only when there is nothing to do, and ends when the controller is gone.
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -36,7 +38,7 @@ from plait.cluster.model_messages import ModelMessage
 from plait.cluster.model_role import ModelRole
 from plait.cluster.rollout_role import RolloutHalf, RolloutMessage, RolloutRole
 from plait.cluster.train_role import TrainRole
-from plait.cluster.trained_weights import AdapterBase
+from plait.cluster.trained_weights import AdapterBase, TrainedWeights
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
 from plait.models.invariance import InvarianceReport, self_test
@@ -45,6 +47,9 @@ from plait.training.training_pass import PassSettings
 from plait.transport import ParentLink
 from plait.types.errors import ConfigError, PlaitError
 from plait.types.model import ModelConfig
+
+if TYPE_CHECKING:
+    from plait.cluster.ranks.leader import RankLeader
 
 Weights = dict[str, torch.Tensor]
 Load = Callable[[Path, torch.dtype, torch.device], tuple[ModelConfig, Weights]]
@@ -65,6 +70,8 @@ class Worker:
         self.decoders: list[Decoder] = []
         """One for each role that the worker has."""
         self.jobs = JobQueue()
+        self.ranks: "RankLeader | None" = None
+        """Of the training group that this process is the first rank of."""
         self._load(settings, load)
 
     def _load(self, settings: Configure, load: Load) -> None:
@@ -72,6 +79,8 @@ class Worker:
             return self._load_vllm(settings)
         start_s = time.time()
         dtype, device = getattr(torch, settings.dtype), torch.device(pick_device(settings.device))
+        if TRAIN in settings.roles and settings.train_ranks > 1:
+            self.ranks = _start_ranks(settings, device.type)
         config, weights = load(Path(settings.model_path), dtype, device)
         self.base_digest = digest = base_digest(weights)
         report = check_invariance(settings.batch_invariant, lambda: self_test(config, weights))
@@ -81,10 +90,18 @@ class Worker:
         if TRAIN in settings.roles:
             passes = PassSettings(settings.micro_batch_tokens, settings.checkpoint_layers)
             self.decoders.append(Decoder(config, weights))
-            base = AdapterBase(self.decoders[-1], digest, settings.model_path, passes)
+            make_full = self._join_ranks() if self.ranks is not None else None
+            base = AdapterBase(self.decoders[-1], digest, settings.model_path, passes, make_full)
             self.train, self.models = TrainRole(base, self.jobs), ModelRole(base, self.jobs)
         use_huge_pages()
         self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
+
+    def _join_ranks(self) -> Callable[[AdapterBase], TrainedWeights]:
+        from plait.cluster.ranks.sharded_weights import ShardedWeights
+
+        assert self.ranks is not None
+        self.ranks.join(self.decoders[-1])
+        return partial(ShardedWeights, leader=self.ranks)
 
     def _load_vllm(self, settings: Configure) -> None:
         from plait.cluster.vllm_role import VllmRole, folder_digest
@@ -137,6 +154,8 @@ class Worker:
             task.adapter.close()
         for model in self.models.models.values() if self.models is not None else ():
             model.adapter.close()
+        if self.ranks is not None:
+            self.ranks.close()
 
     def handle(self, message: ToWorker) -> None:
         match message:
@@ -178,6 +197,12 @@ class Worker:
     def _send_all(self, messages: Sequence[FromWorker]) -> None:
         for message in messages:
             self.send(message)
+
+
+def _start_ranks(settings: Configure, device: str) -> "RankLeader":
+    from plait.cluster.ranks.leader import RankLeader  # FSDP takes a second to load, and most workers need none.
+
+    return RankLeader(settings, device)
 
 
 def pick_device(name: str) -> str:

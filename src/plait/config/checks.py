@@ -84,7 +84,7 @@ def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, ow
     yield from _check_executor(workers, engine, own, engine_key)
     if workers.layout == "split":
         return
-    for key in ("rollout_engines", "train_workers"):
+    for key in ("rollout_engines", "train_workers", "train_ranks"):
         if (number := getattr(workers, key)) > 1:
             yield f'{own}workers.{key} = {number} needs processes of their own: choose {own}workers.layout = "split"'
     if engine.kind == "vllm":
@@ -96,6 +96,9 @@ def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, o
     if workers.executor == "ray" and engine.host_tokens:
         tokens = f"{engine_key}engine.host_tokens = {engine.host_tokens}"
         yield f"{tokens} is memory of one machine, which engines on others cannot read: leave it 0"
+    if workers.executor == "thread" and workers.train_ranks > 1:
+        ranks = f"{own}workers.train_ranks = {workers.train_ranks}"
+        yield f'{ranks} needs processes of their own: choose {own}workers.executor = "process"'
     if workers.executor != "ray" and workers.ray_address != "auto":
         address = f'{own}workers.ray_address = "{workers.ray_address}"'
         yield f'{address} has no effect without {own}workers.executor = "ray": choose that'
@@ -161,9 +164,24 @@ def _check_models(settings: RunSettings) -> Iterator[str]:
         if settings.model_of(task) not in names:
             known = suggest_value(task.model, names) or f": there is {', '.join(names)}"
             yield f'tasks[{index}] (name "{task.name}").model = "{task.model}" is no base model of this run{known}'
+    yield from _check_ranks(settings)
     for index, model in enumerate(settings.models):
         if model.name not in used:
             yield f'models[{index}] (name "{model.name}") is trained by no task: remove it, or set a task\'s model = "{model.name}"'
+
+
+def _check_ranks(settings: RunSettings) -> Iterator[str]:
+    """Ranks that would have nothing to do: an adapter is trained by one process."""
+    own = {f'models[{index}] (name "{m.name}").': m for index, m in enumerate(settings.models) if m.workers is not None}
+    for key, tasks, workers in (
+        ("", settings.tasks, settings.workers),
+        *((key, settings.of_model(m.name).tasks, m.workers) for key, m in own.items()),
+    ):
+        if workers is not None and workers.train_ranks > 1 and all(task.training == "lora" for task in tasks):
+            yield (
+                f"{key}workers.train_ranks = {workers.train_ranks} shards tasks that train all weights, and here is none: remove it, "
+                'set training = "full" in a task, or train several adapters at once with workers.train_workers'
+            )
 
 
 def _check_task(task: TaskSettings, settings: RunSettings) -> Iterator[str]:

@@ -11,7 +11,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,17 @@ def load_server_settings(file: Path | None, environment: Mapping[str, str], ray_
     raise_problems(problems, source)
     settings = _validate(data, origins, source)
     resolved, problems = _resolve(settings, file.absolute().parent if file else Path.cwd(), origins)
-    raise_problems([*problems, *check_deployments(settings, settings.models)], source)
+    raise_problems([*problems, *check_deployments(settings, settings.models), *_check_ranks(settings)], source)
     return resolved
+
+
+def _check_ranks(settings: ServerSettings) -> Iterator[str]:
+    """Ranks that would have nothing to do: an adapter is trained by one process."""
+    own = [(f'models[{index}] (name "{m.name}").', m.workers) for index, m in enumerate(settings.models)]
+    for key, workers in (("", settings.workers), *own):
+        if workers is not None and workers.train_ranks > 1 and not settings.full.max_resident:
+            ranks = f"{key}workers.train_ranks = {workers.train_ranks}"
+            yield f"{ranks} shards models whose weights are all trained, and full.max_resident = 0 serves none: raise it, or remove it"
 
 
 def effective_server_toml(settings: ServerSettings) -> str:

@@ -9,7 +9,7 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class FsdpTrainer:
         self._step = torch.tensor(0, dtype=torch.int64)
         self._gradients: dict[str, Tensor] = {}
         if weights is not None:
-            self._take(weights)
+            self.take(weights.__getitem__)
 
     def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> FsdpPass:
         """A pass to be run micro-batch by micro-batch, the same number of them on every rank; forward only if `loss` is None."""
@@ -112,6 +112,13 @@ class FsdpTrainer:
         self._apply(gradients, settings, rate)
         return {"grad_norm": norm, "learning_rate": rate}
 
+    @torch.no_grad()
+    def take(self, full: Callable[[str], Tensor]) -> None:
+        """Set each weight to this rank's slice of a full tensor, which is given by name."""
+        sharding = sharding_of(self._parameters)
+        for name, parameter in self._parameters.items():
+            local_part(parameter).copy_(full(name)[_index(sharding.box(name, self.rank))])
+
     def weights(self) -> dict[str, Tensor]:
         """The weights themselves, by the names of `models.tensor_names`; `sharding.weight_sync` sends slices of them."""
         return {name: parameter.detach() for name, parameter in self._parameters.items()}
@@ -119,7 +126,11 @@ class FsdpTrainer:
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves: `weight.NAME`, moments (sharded like the weights), and `step`. Writing to them sets it."""
         weights = {f"{WEIGHT}.{name}": weight for name, weight in self.weights().items()}
-        return weights | self._moments | {STEP: self._step}
+        return weights | self.moments()
+
+    def moments(self) -> dict[str, Tensor]:
+        """The optimizer's share of the state: by the names of `training.optimizer`."""
+        return self._moments | {STEP: self._step}
 
     @torch.no_grad()
     def _apply(self, gradients: Mapping[str, Tensor], settings: OptimizerSettings, learning_rate: float) -> None:
@@ -137,12 +148,6 @@ class FsdpTrainer:
     def _accumulate(self, gradients: Mapping[str, Tensor]) -> None:
         for name, gradient in gradients.items():
             self._gradients[name] = self._gradients[name] + gradient if name in self._gradients else gradient
-
-    @torch.no_grad()
-    def _take(self, weights: Mapping[str, Tensor]) -> None:
-        sharding = sharding_of(self._parameters)
-        for name, parameter in self._parameters.items():
-            local_part(parameter).copy_(weights[name][_index(sharding.box(name, self.rank))])
 
 
 def _sharded(config: ModelConfig, mesh: DeviceMesh, dtype: torch.dtype) -> DecoderModule:

@@ -17,9 +17,7 @@ class FullPass(TrainingPass):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._num_run = 0
-        self._sums: dict[str, Tensor] = {}
-        for parameter in self._parameters.values():
-            parameter.grad = None
+        self._round: dict[str, Tensor] = {}
 
     def _run(self, batch: PackedBatch) -> None:
         super()._run(batch)
@@ -29,11 +27,14 @@ class FullPass(TrainingPass):
 
     def _backward(self, loss: Tensor) -> None:
         """Weight by weight into the round's gradients: those of a micro-batch are never there as a whole."""
+        for name, parameter in self._parameters.items():
+            parameter.grad = self._round.pop(name, None)
         loss.backward(inputs=list(self._parameters.values()))
+        for name, parameter in self._parameters.items():
+            assert parameter.grad is not None
+            self._round[name], parameter.grad = parameter.grad, None
 
     def _end_round(self) -> None:
-        for name, parameter in self._parameters.items():
-            if parameter.grad is not None:
-                self._sums[name] = self._sums[name].add_(parameter.grad) if name in self._sums else parameter.grad
-            parameter.grad = None
-        self._gradients = {} if self._waiting else self._sums
+        for name, gradient in self._round.items():
+            self._gradients[name] = self._gradients[name].add_(gradient) if name in self._gradients else gradient
+        self._round = {}

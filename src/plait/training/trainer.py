@@ -97,6 +97,9 @@ class Trainer(ABC):
                 parameter.copy_(weights[name])
         self.discard_gradients()
 
+    def close(self) -> None:
+        """They go with the trainer itself."""
+
     # ---- on the device and off it
 
     @property
