@@ -7,7 +7,6 @@ only when there is nothing to do, and ends when the controller is gone.
 import os
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,7 @@ from plait.cluster.model_messages import ModelMessage
 from plait.cluster.model_role import ModelRole
 from plait.cluster.rollout_role import RolloutHalf, RolloutMessage, RolloutRole
 from plait.cluster.train_role import TrainRole
-from plait.cluster.trained_weights import AdapterBase, TrainedWeights
+from plait.cluster.trained_weights import AdapterBase
 from plait.models.decoder import Decoder
 from plait.models.huge_pages import use_huge_pages
 from plait.models.invariance import InvarianceReport, self_test
@@ -70,7 +69,7 @@ class Worker:
         self.decoders: list[Decoder] = []
         """One for each role that the worker has."""
         self.jobs = JobQueue()
-        self.ranks: "RankLeader | None" = None
+        self.ranks: RankLeader | None = None
         """Of the training group that this process is the first rank of."""
         self._load(settings, load)
 
@@ -90,18 +89,11 @@ class Worker:
         if TRAIN in settings.roles:
             passes = PassSettings(settings.micro_batch_tokens, settings.checkpoint_layers)
             self.decoders.append(Decoder(config, weights))
-            make_full = self._join_ranks() if self.ranks is not None else None
-            base = AdapterBase(self.decoders[-1], digest, settings.model_path, passes, make_full)
+            full = self.ranks.join(self.decoders[-1]) if self.ranks is not None else None
+            base = AdapterBase(self.decoders[-1], digest, settings.model_path, passes, full)
             self.train, self.models = TrainRole(base, self.jobs), ModelRole(base, self.jobs)
         use_huge_pages()
         self.send(Ready(digest, report.granted, report.detail, str(device), time.time() - start_s))
-
-    def _join_ranks(self) -> Callable[[AdapterBase], TrainedWeights]:
-        from plait.cluster.ranks.sharded_weights import ShardedWeights
-
-        assert self.ranks is not None
-        self.ranks.join(self.decoders[-1])
-        return partial(ShardedWeights, leader=self.ranks)
 
     def _load_vllm(self, settings: Configure) -> None:
         from plait.cluster.vllm_role import VllmRole, folder_digest

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from plait.config.environments import CalculatorSettings, DelaySettings, EnvironmentSettings
 from plait.config.known_keys import suggest_value
+from plait.config.rank_checks import idle_ranks, ranks_in_threads
 from plait.config.run import (
     DeploymentWorkerSettings,
     EngineSettings,
@@ -20,7 +21,7 @@ from plait.config.task import EarlyStoppingSettings, TaskSettings
 def check_settings(settings: RunSettings) -> list[str]:
     """One line for each thing that cannot work or would have no effect."""
     problems = list(check_deployments(settings, settings.models))
-    problems += _check_models(settings)
+    problems += [*_check_models(settings), *idle_ranks(settings)]
     for index, task in enumerate(settings.tasks):
         problems += [f'tasks[{index}] (name "{task.name}"){text}' for text in _check_task(task, settings)]
     return problems
@@ -96,9 +97,7 @@ def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, o
     if workers.executor == "ray" and engine.host_tokens:
         tokens = f"{engine_key}engine.host_tokens = {engine.host_tokens}"
         yield f"{tokens} is memory of one machine, which engines on others cannot read: leave it 0"
-    if workers.executor == "thread" and workers.train_ranks > 1:
-        ranks = f"{own}workers.train_ranks = {workers.train_ranks}"
-        yield f'{ranks} needs processes of their own: choose {own}workers.executor = "process"'
+    yield from ranks_in_threads(workers, own)
     if workers.executor != "ray" and workers.ray_address != "auto":
         address = f'{own}workers.ray_address = "{workers.ray_address}"'
         yield f'{address} has no effect without {own}workers.executor = "ray": choose that'
@@ -164,24 +163,9 @@ def _check_models(settings: RunSettings) -> Iterator[str]:
         if settings.model_of(task) not in names:
             known = suggest_value(task.model, names) or f": there is {', '.join(names)}"
             yield f'tasks[{index}] (name "{task.name}").model = "{task.model}" is no base model of this run{known}'
-    yield from _check_ranks(settings)
     for index, model in enumerate(settings.models):
         if model.name not in used:
             yield f'models[{index}] (name "{model.name}") is trained by no task: remove it, or set a task\'s model = "{model.name}"'
-
-
-def _check_ranks(settings: RunSettings) -> Iterator[str]:
-    """Ranks that would have nothing to do: an adapter is trained by one process."""
-    own = {f'models[{index}] (name "{m.name}").': m for index, m in enumerate(settings.models) if m.workers is not None}
-    for key, tasks, workers in (
-        ("", settings.tasks, settings.workers),
-        *((key, settings.of_model(m.name).tasks, m.workers) for key, m in own.items()),
-    ):
-        if workers is not None and workers.train_ranks > 1 and all(task.training == "lora" for task in tasks):
-            yield (
-                f"{key}workers.train_ranks = {workers.train_ranks} shards tasks that train all weights, and here is none: remove it, "
-                'set training = "full" in a task, or train several adapters at once with workers.train_workers'
-            )
 
 
 def _check_task(task: TaskSettings, settings: RunSettings) -> Iterator[str]:

@@ -11,7 +11,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from plait.config.checks import check_deployments
 from plait.config.known_keys import settings_at, walk_keys
 from plait.config.paths import model_key, resolve_model
 from plait.config.problems import Location, describe_errors, find_non_finite, raise_problems
+from plait.config.rank_checks import idle_server_ranks
 from plait.config.server import ServerSettings
 from plait.types.errors import ConfigError
 
@@ -49,17 +50,8 @@ def load_server_settings(file: Path | None, environment: Mapping[str, str], ray_
     raise_problems(problems, source)
     settings = _validate(data, origins, source)
     resolved, problems = _resolve(settings, file.absolute().parent if file else Path.cwd(), origins)
-    raise_problems([*problems, *check_deployments(settings, settings.models), *_check_ranks(settings)], source)
+    raise_problems([*problems, *check_deployments(settings, settings.models), *idle_server_ranks(settings)], source)
     return resolved
-
-
-def _check_ranks(settings: ServerSettings) -> Iterator[str]:
-    """Ranks that would have nothing to do: an adapter is trained by one process."""
-    own = [(f'models[{index}] (name "{m.name}").', m.workers) for index, m in enumerate(settings.models)]
-    for key, workers in (("", settings.workers), *own):
-        if workers is not None and workers.train_ranks > 1 and not settings.full.max_resident:
-            ranks = f"{key}workers.train_ranks = {workers.train_ranks}"
-            yield f"{ranks} shards models whose weights are all trained, and full.max_resident = 0 serves none: raise it, or remove it"
 
 
 def effective_server_toml(settings: ServerSettings) -> str:

@@ -43,8 +43,8 @@ class DeploymentWorkerSettings(Settings):
     train_workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Training processes, each with the model. Updates of different tasks run at once, those of one task one after another."""
     train_ranks: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes of each training worker, over which tasks with `training = "full"` are sharded (FSDP2), on one machine. Adapters are
-    trained by the first of them. On CUDA each has a device of its own."""
+    """Processes of each training worker, on one machine, over which tasks with `training = "full"` are sharded (FSDP2). Adapters
+    are trained by the first. On CUDA each has a device of its own."""
     rank_timeout_s: Annotated[float, Field(gt=0)] = 600.0
     """A rank of a training worker for which another has waited so long counts as hung, and all of them are replaced."""
     lend_threads: bool = True

@@ -97,7 +97,7 @@ class Trainer(ABC):
                 parameter.copy_(weights[name])
         self.discard_gradients()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """They go with the trainer itself."""
 
     # ---- on the device and off it

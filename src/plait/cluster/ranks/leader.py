@@ -11,13 +11,17 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from plait.cluster.messages import Configure
 from plait.cluster.ranks.follower_process import FollowerProcess
 from plait.cluster.ranks.group import check_devices, join, listen
 from plait.cluster.ranks.messages import Command, JoinGroup, to_rank
+from plait.cluster.ranks.sharded_weights import ShardedWeights
 from plait.cluster.ranks.shards import Shards
+from plait.cluster.trained_weights import AdapterBase
 from plait.models.decoder import Decoder
 from plait.types.errors import PlaitError
 
@@ -49,12 +53,14 @@ class RankLeader:
             micro_batch_tokens=settings.micro_batch_tokens, checkpoint_layers=settings.checkpoint_layers,
         )  # fmt: skip
 
-    def join(self, base: Decoder) -> None:
+    def join(self, base: Decoder) -> Callable[[AdapterBase], ShardedWeights]:
+        """Wait for the others; gives what makes a policy's weights that are sharded over all ranks."""
         try:
             own = self._join(0)
             self.shards = Shards(own, join(own, self._listening), base)
         except Exception:
             self._end(traceback.format_exc())
+        return partial(ShardedWeights, leader=self)
 
     def run(self, command: Command) -> Any:
         """On every rank; what it gave here. Raises what is a PlaitError; any other error ends this process."""

@@ -1,8 +1,8 @@
 """A trainer whose weights, gradients and moments lie in slices on all ranks of a training group, as seen from the first one."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from plait.cluster.ranks.leader import RankLeader
 from plait.cluster.ranks.messages import Close, Discard, RunSlice, StartPass, Step
 from plait.config.task import LossSettings, OptimizerSettings
 from plait.training.fsdp_pass import FsdpPass
@@ -10,11 +10,14 @@ from plait.training.training_pass import PassResult
 from plait.types.datum import Datum
 from plait.types.errors import PlaitError
 
+if TYPE_CHECKING:
+    from plait.cluster.ranks.leader import RankLeader
+
 
 class ShardedTrainer:
     """A `PolicyTrainer`; `key` names it on every rank."""
 
-    def __init__(self, leader: RankLeader, key: int) -> None:
+    def __init__(self, leader: "RankLeader", key: int) -> None:
         self.leader, self.key = leader, key
 
     def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> "ShardedPass":

@@ -5,10 +5,10 @@ rank compares a checkpoint with its digests before all of them read their slices
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from plait.cluster.ranks.leader import RankLeader
 from plait.cluster.ranks.messages import Load, Open, Save, Source
 from plait.cluster.ranks.sharded_trainer import ShardedTrainer
 from plait.cluster.trained_weights import AdapterBase, check_model_tensors, check_training, model_config
@@ -18,9 +18,12 @@ from plait.state.step_record import StepRecord
 from plait.state.tensor_file import verify_file
 from plait.types.policy import Training
 
+if TYPE_CHECKING:
+    from plait.cluster.ranks.leader import RankLeader
+
 
 class ShardedWeights:
-    def __init__(self, base: AdapterBase, leader: RankLeader) -> None:
+    def __init__(self, base: AdapterBase, leader: "RankLeader") -> None:
         self.base, self._leader = base, leader
 
     @property
