@@ -71,7 +71,11 @@ class Worker:
         self.jobs = JobQueue()
         self.ranks: RankLeader | None = None
         """Of the training group that this process is the first rank of."""
-        self._load(settings, load)
+        try:
+            self._load(settings, load)
+        except BaseException:
+            self._close_ranks()
+            raise
 
     def _load(self, settings: Configure, load: Load) -> None:
         if settings.engine_kind == "vllm" and ROLLOUT in settings.roles:
@@ -79,7 +83,9 @@ class Worker:
         start_s = time.time()
         dtype, device = getattr(torch, settings.dtype), torch.device(pick_device(settings.device))
         if TRAIN in settings.roles and settings.train_ranks > 1:
-            self.ranks = _start_ranks(settings, device.type)
+            from plait.cluster.ranks.leader import RankLeader  # FSDP takes a second to load, and most workers need none.
+
+            self.ranks = RankLeader(settings, device.type)
         config, weights = load(Path(settings.model_path), dtype, device)
         self.base_digest = digest = base_digest(weights)
         report = check_invariance(settings.batch_invariant, lambda: self_test(config, weights))
@@ -146,6 +152,9 @@ class Worker:
             task.adapter.close()
         for model in self.models.models.values() if self.models is not None else ():
             model.adapter.close()
+        self._close_ranks()
+
+    def _close_ranks(self) -> None:
         if self.ranks is not None:
             self.ranks.close()
 
@@ -189,12 +198,6 @@ class Worker:
     def _send_all(self, messages: Sequence[FromWorker]) -> None:
         for message in messages:
             self.send(message)
-
-
-def _start_ranks(settings: Configure, device: str) -> "RankLeader":
-    from plait.cluster.ranks.leader import RankLeader  # FSDP takes a second to load, and most workers need none.
-
-    return RankLeader(settings, device)
 
 
 def pick_device(name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from plait.cluster.messages import TRAIN, Configure
-from plait.cluster.model_messages import CallDone
+from plait.cluster.model_messages import CallDone, CloseModel
 from plait.cluster.ranks.leader import RankLeader
 from plait.cluster.trained_weights import AdapterBase
 from plait.config.task import LossSettings, OptimizerSettings
@@ -64,21 +64,22 @@ def files(device: FullDevice, number: int, model_id: str = "a") -> list[bytes]:
 
 def test_what_one_rank_has_saved_two_go_on_with_and_the_reverse(base: AdapterBase, sharded: AdapterBase, tmp_path: Path) -> None:
     """Each version is the same files as with one rank throughout; metrics too."""
-    alone, device = FullDevice(tmp_path / "alone", base), FullDevice(tmp_path / "both", base)
-    expected = [alone.open().ref.digest, *(train(alone, number) for number in range(1, 5))]
-    device.open()
-    assert train(device, 1).ref.digest == expected[1].ref.digest
-    for number, place in ((2, sharded), (3, base), (4, sharded)):
-        for model in device.role.models.values():
-            model.adapter.close()
-        moved = FullDevice(tmp_path / "both", place)
-        moved.open()
-        done = train(moved, number)
-        assert (done.ref.digest, done.metrics) == (expected[number].ref.digest, expected[number].metrics)
-        assert files(moved, number) == files(alone, number)
-        device = moved
-    for model in device.role.models.values():
-        model.adapter.close()
+    alone = FullDevice(tmp_path / "alone", base)
+    alone.open()
+    for number, place in enumerate((base, sharded, base, sharded), start=1):
+        device = FullDevice(tmp_path / "both", place)
+        device.open()
+        expected, done = train(alone, number), train(device, number)
+        assert (done.ref.digest, done.metrics) == (expected.ref.digest, expected.metrics)
+        assert files(device, number) == files(alone, number)
+        close(device)
+    close(alone)
+
+
+def close(*devices: FullDevice) -> None:
+    for device in devices:
+        for model_id in list(device.role.models):
+            device.send(CloseModel(model_id))
 
 
 def test_it_starts_as_the_base_saves_and_loads(base: AdapterBase, sharded: AdapterBase, tmp_path: Path) -> None:
@@ -100,6 +101,7 @@ def test_it_starts_as_the_base_saves_and_loads(base: AdapterBase, sharded: Adapt
     (tmp_path / "saved" / MODEL_FILE).write_bytes(content)
     assert "is damaged: its digest" in device.failed(load(60, tmp_path / "saved")).error
     assert device.train(31, model_id="b").ref.digest == device.train(31, model_id="c").ref.digest
+    close(device, alone)
 
 
 def test_what_fails_on_all_ranks_leaves_them_as_they_were(
@@ -121,7 +123,8 @@ def test_what_fails_on_all_ranks_leaves_them_as_they_were(
     assert not [entry for entry in (tmp_path / "a").iterdir() if entry.name.startswith(".tmp")]
     assert list_steps(tmp_path / "a") == [1, 2]
     assert device.logprobs() == before
-    assert device.train(13).ref.policy.step == 3
+    assert device.train(13).ref.policy.version == 3
+    close(device)
 
 
 def _full(descriptor: int) -> Any:

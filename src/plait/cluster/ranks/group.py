@@ -31,8 +31,9 @@ def join(settings: JoinGroup, listening: socket.socket | None = None) -> DeviceM
     device = rank_device(settings.device, settings.rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    found = [name for _, name in socket.if_nameindex() if name in LOOPBACK_NAMES]
-    os.environ.setdefault(GLOO_INTERFACE, found[0]) if found else None
+    for _, name in socket.if_nameindex():
+        if name in LOOPBACK_NAMES:
+            os.environ.setdefault(GLOO_INTERFACE, name)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", store=_store(settings, listening), rank=settings.rank,
         world_size=settings.num_ranks, timeout=timedelta(seconds=settings.timeout_s),

@@ -40,10 +40,9 @@ class RankLeader:
         self._settings, self._device = settings, device
         self._listening = listen()
         self._is_closing, self._ending = False, threading.Lock()
-        self.followers = [
-            FollowerProcess(self._join(rank), lambda how, rank=rank: self._lost(rank, how))
-            for rank in range(1, settings.train_ranks)
-        ]  # fmt: skip
+        self.followers: list[FollowerProcess] = []
+        for rank in range(1, settings.train_ranks):
+            self.followers.append(FollowerProcess(self._join(rank), partial(self._lost, rank)))
 
     def _join(self, rank: int) -> JoinGroup:
         settings = self._settings

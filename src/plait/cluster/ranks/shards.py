@@ -55,7 +55,7 @@ class Shards:
                 self.trainers[key].discard_gradients()
             case Close(key):
                 self.passes.pop(key, None)
-                del self.trainers[key]
+                self.trainers.pop(key, None)
 
     def _opened(self, source: Source) -> FsdpTrainer:
         settings = self._settings
