@@ -65,10 +65,16 @@ def follower(run: psutil.Process, directory: RunDirectory, step: int, *former: p
     """The rank that is not the first, of a group that came after those of `former`, once the run has got to a step."""
     if list_steps(directory.steps_folder("f"))[-1:] < [step]:
         return None
-    found = [
-        child for child in run.children(recursive=True) if child not in former and is_alive(child) and FOLLOWER in child.cmdline()
-    ]
+    found = [child for child in run.children(recursive=True) if child not in former and FOLLOWER in words(child)]
     return found[0] if found else None
+
+
+def words(process: psutil.Process) -> list[str]:
+    """Of its command; none once it has ended."""
+    try:
+        return process.cmdline() if is_alive(process) else []
+    except psutil.Error:
+        return []
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -78,7 +84,7 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for(find: Callable[[], Found]) -> Found:
+def wait_for(find: Callable[[], Found | None]) -> Found:
     deadline_s = time.monotonic() + DEADLINE_S
     while not (found := find()):
         assert time.monotonic() < deadline_s

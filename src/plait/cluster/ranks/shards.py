@@ -4,6 +4,7 @@
 leaves them alike; after any other error the group is over.
 """
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Shards:
             case Close(key):
                 self.passes.pop(key, None)
                 self.trainers.pop(key, None)
+                gc.collect()  # FSDP's hooks and modules hold each other, and the weights.
 
     def _opened(self, source: Source) -> FsdpTrainer:
         settings = self._settings
