@@ -59,7 +59,7 @@ def _own_slice(sharding: Sharding, name: str, rank: int) -> Slice:
 
 def _write(file: int, start: int, piece: Slice, buffer: Buffer) -> None:
     for run in piece.runs():
-        left = memoryview(buffer[run.wanted_offset : run.wanted_offset + run.num_bytes])
+        left = buffer[run.wanted_offset : run.wanted_offset + run.num_bytes].data
         offset = start + run.saved_offset
         while left:
             written = os.pwrite(file, left, offset)
