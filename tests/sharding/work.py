@@ -8,6 +8,7 @@ from typing import Any, cast
 from unittest import mock
 
 import msgspec
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -29,6 +30,7 @@ from plait.sharding.weight_sync import SyncCount, sync_weights
 from plait.state.tensor_file import digest_tensors
 from plait.training import fsdp_base, fsdp_checkpoint
 from plait.training.fsdp_trainer import FsdpTrainer
+from plait.training.full_trainer import FullTrainer
 from plait.training.trainer import AdapterTrainer
 from plait.training.training_pass import PassSettings
 from plait.types.errors import PlaitError
@@ -37,6 +39,7 @@ from tests.sharding.arrays import empty_shard, flat_bytes, full_arrays, shard_of
 from tests.training.tiny import LORA, MODEL, make_adapter, make_datums, plain_logprobs, same_bits
 
 PPO = LossSettings(kind="ppo")
+PENALISED = LossSettings(kind="ppo", kl_to_base=0.1)
 OPTIMIZER = OptimizerSettings(learning_rate=1e-3, max_grad_norm=0.05, weight_decay=0.1)
 SETTINGS = PassSettings(micro_batch_tokens=24)
 _trainers: list[FsdpTrainer] = []
@@ -148,13 +151,52 @@ def compare_after_reset(dtype: str) -> bool:
     return all((left == right).all() for left, right in zip(found, expected, strict=True))
 
 
+def differences_from_full(dtype: str) -> list[str]:
+    """Where three steps differ from those of `FullTrainer`, in any bit; the last batch has nothing that counts."""
+    config: ModelConfig = msgspec.structs.replace(MODEL, qk_norm=True, family="qwen3")
+    weights, settings = _all_weights(config), PassSettings(micro_batch_tokens=24)
+    base = Decoder(config, {name: tensor.to(getattr(torch, dtype)) for name, tensor in weights.items()})
+    mesh = DeviceMesh("cpu", torch.arange(dist.get_world_size()))
+    sharded = FsdpTrainer(config, mesh, weights, settings, base.dtype, base=base)
+    whole, found = FullTrainer(base, weights, settings), []
+    for step in range(3):
+        datums = (
+            make_datums(step)
+            if step < 2
+            else [msgspec.structs.replace(d, weights=(0.0,) * len(d.tokens)) for d in make_datums(step)]
+        )
+        left, right = (t.forward_backward(datums, PENALISED) for t in (sharded, whole))
+        found += [] if left.metrics == right.metrics and same_rows(left.logprobs, right.logprobs) else [f"pass {step}"]
+        found += [] if sharded.has_gradients == whole.has_gradients == (step < 2) else [f"gradients {step}"]
+        if whole.has_gradients:
+            found += [] if sharded.optim_step(OPTIMIZER) == whole.optim_step(OPTIMIZER) else [f"step {step}"]
+    full = {f"weight.{name}": tensor for name, tensor in whole.weight_tensors().items()} | whole.state_tensors()
+    return found + [name for name, tensor in sharded.state().items() if not _has_slice(tensor, full[name])]
+
+
+def same_rows(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(left, right, strict=True))
+
+
+def _has_slice(part: Tensor, full: Tensor) -> bool:
+    """Whether this rank's part of a tensor is that of `full`."""
+    if not isinstance(part, DTensor):
+        return torch.equal(part, full)
+    box = sharding_of({"a": part}).box("a", dist.get_rank())
+    return torch.equal(part.to_local(), full[tuple(slice(*bounds) for bounds in box)])
+
+
+def _all_weights(config: ModelConfig) -> dict[str, Tensor]:
+    weights, generator = random_weights(config, torch.float32), torch.Generator().manual_seed(1)
+    for name, shape in tensor_shapes(config).items():
+        weights.setdefault(name, torch.randn(shape, generator=generator) * 0.3)
+    return weights
+
+
 def gradient_errors(changes: dict[str, Any], settings: PassSettings) -> dict[str, float]:
     """Largest difference of each weight's gradient from a plain loop in float64, relative to the largest gradient."""
     config: ModelConfig = msgspec.structs.replace(MODEL, **changes)
-    weights = random_weights(config, torch.float32)
-    generator = torch.Generator().manual_seed(1)
-    for name, shape in tensor_shapes(config).items():
-        weights.setdefault(name, torch.randn(shape, generator=generator) * 0.3)
+    weights = _all_weights(config)
     trainer = FsdpTrainer(config, DeviceMesh("cpu", torch.arange(dist.get_world_size())), weights, settings)
     trainer.forward_backward(make_datums(1), LossSettings(kind="importance_sampling"))
     leaves = {name: tensor.double().requires_grad_() for name, tensor in weights.items()}

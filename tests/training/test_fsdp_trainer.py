@@ -122,6 +122,13 @@ def test_bfloat16_arithmetic_has_the_same_bits_at_one_and_two(one: RankGroup, tw
     assert losses[0] == losses[1]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_everything_has_the_bits_of_training_in_one_process(one: RankGroup, two: RankGroup, dtype: str) -> None:
+    """Results, norms, weights and moments, with clipping, weight decay and a penalty towards the base."""
+    for group in (one, two):
+        assert group.run(work.differences_from_full, dtype) == [[]] * len(group.processes)
+
+
 def test_log_probabilities_have_the_decoders_bits(one: RankGroup, two: RankGroup) -> None:
     for group in (one, two):
         assert all(group.run(work.compare_after_reset, "float32"))
@@ -159,6 +166,6 @@ def test_ranks_start_from_their_slices_of_a_model_folder(two: RankGroup, tmp_pat
 
 def test_what_cannot_be_done_is_refused_on_every_rank(two: RankGroup) -> None:
     two.run(work.make_trainer)
-    expected = ["no gradients wait", "kl_to_base is 0.1", "the loss is nan", "could not be read"]
+    expected = ["no gradients wait", "kl_to_base is 0.1, and there is no base", "the loss is nan", "could not be read"]
     for found in two.run(work.errors):
         assert all(part in text for part, text in zip(expected, found, strict=True)), found

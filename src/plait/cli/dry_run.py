@@ -78,12 +78,15 @@ def find_shortages(estimate: RunEstimate, settings: RunSettings, device: str) ->
 
 
 def _too_many_threads(settings: RunSettings, cores: int) -> list[str]:
-    split = [w for w in (settings.of_model(name).workers for name in settings.used_models) if w.layout == "split"]
-    threads = sum(w.rollout_engines * w.rollout_threads + w.train_workers * w.train_threads for w in split)
+    parts = [part for part in map(settings.of_model, settings.used_models) if part.workers.layout == "split"]
+    split = [part.workers for part in parts]
+    threads = sum(w.rollout_engines * w.rollout_threads for w in split)
+    threads += sum(part.workers.train_workers * part.train_ranks * part.workers.train_threads for part in parts)
     if threads <= cores:
         return []
     engines = "rollout_engines x workers." if any(w.rollout_engines > 1 for w in split) else ""
     trainers = "train_workers x workers." if any(w.train_workers > 1 for w in split) else ""
+    trainers += "train_ranks x workers." if any(part.train_ranks > 1 for part in parts) else ""
     models = " of all base models" if len(split) > 1 else ""
     return [
         f"workers.{engines}rollout_threads + workers.{trainers}train_threads{models} = {threads} on {cores} cores: "

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from plait.cluster.recorded_adapter import AdapterState, fresh_policy
-from plait.cluster.trained_weights import TrainedWeights
+from plait.cluster.trained_weights import PolicyState, TrainedWeights
 from plait.state.checkpoint import has_optimizer, read_checkpoint
 from plait.types.errors import AdapterError
 
 
-def load_state(folder: Path, weights: TrainedWeights, with_optimizer: bool) -> AdapterState:
+def load_state(folder: Path, weights: TrainedWeights, with_optimizer: bool) -> PolicyState:
     """Tensors and moments (fresh ones unless `with_optimizer`) of the checkpoint in `folder`.
 
     Raises AdapterError naming what does not fit this base and policy, StateError if a file is missing or damaged.
@@ -19,9 +18,7 @@ def load_state(folder: Path, weights: TrainedWeights, with_optimizer: bool) -> A
             f"the checkpoint was trained on base {record.base_digest}; this model is on base {weights.base.digest}.",
             "Load it into a model of its own base.",
         )
-    tensors = weights.read(folder, record)
-    if not with_optimizer:
-        return fresh_policy(weights, tensors)
-    if not has_optimizer(folder):
+    state = weights.read(folder, record, with_optimizer and has_optimizer(folder))
+    if with_optimizer and not has_optimizer(folder):
         raise AdapterError("the checkpoint has no optimizer state.", "Load it without, or save one for training.")
-    return tensors, weights.read_optimizer(folder, record)
+    return state

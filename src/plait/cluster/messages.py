@@ -33,6 +33,10 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     micro_batch_tokens: int
     checkpoint_layers: bool
     num_tasks: int
+    train_ranks: int = 1
+    """Processes, this one among them, over which tasks that train all weights are sharded."""
+    rank_timeout_s: float = 600.0
+    """A rank for which another waits so long hangs."""
     full_policies: int = 2
     """Most models of tasks that train all weights, held for rollout at one time."""
     lend_threads: bool = True

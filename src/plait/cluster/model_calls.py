@@ -150,7 +150,7 @@ def _load(call: LoadModel, adapter: RecordedAdapter, tenant: str) -> CallDone:
     state = load_state(Path(call.source_folder), adapter.weights, call.with_optimizer)
 
     def replace() -> dict[str, float]:
-        adapter.trainer.load_state(*state)
+        adapter.weights.load(adapter.trainer, state)
         return {}
 
     _new_version(adapter, call.seq_id, replace)

@@ -26,8 +26,8 @@ from plait.cluster.model_messages import (
     ModelOpened,
     OpenModel,
 )
-from plait.cluster.recorded_adapter import AdapterState, RecordedAdapter, fresh_policy
-from plait.cluster.trained_weights import AdapterBase, TrainedWeights, trained_weights
+from plait.cluster.recorded_adapter import RecordedAdapter
+from plait.cluster.trained_weights import AdapterBase, PolicyState, TrainedWeights, trained_weights
 from plait.types.errors import PlaitError, StateError
 
 TRACEBACK_LINES = 12
@@ -155,9 +155,9 @@ class ModelRole:
         return failures
 
 
-def _begin(message: OpenModel, weights: TrainedWeights) -> AdapterState:
+def _begin(message: OpenModel, weights: TrainedWeights) -> PolicyState:
     if not message.source_folder:
-        return fresh_policy(weights)
+        return weights.pristine()
     return load_state(Path(message.source_folder), weights, message.with_optimizer)
 
 

@@ -7,20 +7,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec.structs import replace
-
-from plait.cluster.trained_weights import AdapterBase, Tensors, TrainedWeights
+from plait.cluster.trained_weights import AdapterBase, PolicyState, TrainedWeights
 from plait.state.durable import remove_folder, remove_temporaries
-from plait.state.records import latest_record, list_steps, step_folder, write_record
+from plait.state.records import latest_record, list_steps, step_folder
 from plait.state.recovery import check_base
 from plait.state.step_record import StepRecord
 from plait.state.writer_lock import WriterLock
-from plait.training.optimizer import fresh_state
-from plait.training.trainer import Trainer
+from plait.training.policy_trainer import PolicyTrainer
 from plait.types.policy import AdapterRef, PolicyVersion
-
-AdapterState = tuple[Tensors, Tensors]
-"""A policy's tensors, by the names that its trainer has for them, and its optimizer's."""
 
 
 class RecordedAdapter:
@@ -29,17 +23,22 @@ class RecordedAdapter:
     Raises StateError if the records are of another base or another process goes on writing them.
     """
 
-    def __init__(self, weights: TrainedWeights, folder: Path, first: StepRecord, begin: Callable[[], AdapterState]) -> None:
+    def __init__(self, weights: TrainedWeights, folder: Path, first: StepRecord, begin: Callable[[], PolicyState]) -> None:
         self.weights, self.folder = weights, folder
         self.is_lost = False
         """The device may hold what no record holds: open it again."""
         self._lock = WriterLock(folder)
+        self.trainer: PolicyTrainer
         try:
             remove_temporaries(folder)
             latest = latest_record(folder)
-            self.record = latest.record or self._write(*begin(), first)
             self.damage = latest.damage
-            self.trainer = self._on_device()
+            if latest.record is not None:
+                self.record = latest.record
+                check_base(self.record, self.base.digest)
+                self.trainer = weights.trainer(self._read())
+            else:
+                self._begin(begin(), first)
         except BaseException:
             self._lock.release()
             raise
@@ -48,12 +47,13 @@ class RecordedAdapter:
     def base(self) -> AdapterBase:
         return self.weights.base
 
-    def _on_device(self) -> Trainer:
-        check_base(self.record, self.base.digest)
-        tensors, optimizer = self._read()
-        trainer = self.weights.trainer(tensors)
-        trainer.load_state(tensors, optimizer, copy=False)
-        return trainer
+    def _begin(self, state: PolicyState, first: StepRecord) -> None:
+        self.trainer = self.weights.trainer(state)
+        try:
+            self.commit(first)
+        except BaseException:
+            self.trainer.close()
+            raise
 
     def ref(self, tenant: str) -> AdapterRef:
         policy = PolicyVersion(tenant, self.record.task, self.record.step)
@@ -61,7 +61,7 @@ class RecordedAdapter:
 
     def commit(self, record: StepRecord) -> None:
         """Make what is on the device the version that `record` describes, its digests to be filled in."""
-        self.record = self._write(self.trainer.weight_tensors(copy=False), self.trainer.state_tensors(copy=False), record)
+        self.record = self.weights.write(self.folder, self.trainer, record)
 
     def go_back(self) -> None:
         """Bring the latest version back onto the device, bit for bit; waiting gradients go. Sets `is_lost` if it cannot be read."""
@@ -69,22 +69,13 @@ class RecordedAdapter:
         for step in list_steps(self.folder):
             if step > self.record.step:  # Its rename went through, and what followed did not.
                 remove_folder(step_folder(self.folder, step))
-        self.trainer.load_state(*self._read(), copy=False)
+        self.weights.load(self.trainer, self._read())
         self.is_lost = False
 
     def close(self) -> None:
+        self.trainer.close()
         self._lock.release()
 
-    def _read(self) -> AdapterState:
-        folder = step_folder(self.folder, self.record.step)
-        return self.weights.read(folder, self.record), self.weights.read_optimizer(folder, self.record)
-
-    def _write(self, tensors: Tensors, optimizer: Tensors, record: StepRecord) -> StepRecord:
-        described = replace(record, training=self.weights.training)
-        return write_record(self.folder, record.step, self.weights.stored(tensors), self.weights.config(), optimizer, described)
-
-
-def fresh_policy(weights: TrainedWeights, tensors: Tensors | None = None) -> AdapterState:
-    """The policy's tensors (pristine ones, if none are given) with moments that start anew."""
-    tensors = weights.pristine() if tensors is None else tensors
-    return tensors, fresh_state(tensors)
+    def _read(self) -> PolicyState:
+        """Its files were verified as they were found, or written by this process."""
+        return self.weights.read(step_folder(self.folder, self.record.step), self.record, is_verified=True)

@@ -15,8 +15,8 @@ import msgspec
 from plait import __version__
 from plait.cluster.job_queue import JobQueue, Progress
 from plait.cluster.messages import AdapterClosed, CloseTask, FromWorker, JobFailed, OpenTask, TaskOpened, Update, UpdateDone
-from plait.cluster.recorded_adapter import RecordedAdapter, fresh_policy
-from plait.cluster.start_from import start_tensors
+from plait.cluster.recorded_adapter import RecordedAdapter
+from plait.cluster.start_from import start_state
 from plait.cluster.trained_weights import AdapterBase, TrainedWeights, trained_weights
 from plait.config.task import LossSettings, TaskSettings
 from plait.observe.events import StepCommitted
@@ -24,7 +24,8 @@ from plait.state.records import list_steps
 from plait.state.retention import thin_records
 from plait.state.start_point import read_start
 from plait.state.step_record import StepRecord
-from plait.training.training_pass import PassResult, TrainingPass
+from plait.training.policy_trainer import RunningPass
+from plait.training.training_pass import PassResult
 from plait.types.errors import PlaitError, StateError
 from plait.types.lora import LoraConfig
 
@@ -45,7 +46,7 @@ class _UpdateJob:
 
     task: _OpenTask
     message: Update
-    training: TrainingPass
+    training: RunningPass
     start_s: float = 0.0
     """When the first slice began."""
 
@@ -124,7 +125,7 @@ class TrainRole:
         )  # fmt: skip
         weights = trained_weights(settings.training, self.base, lora)
         if settings.start_from is None:
-            adapter = RecordedAdapter(weights, Path(message.steps_folder), first, begin=lambda: fresh_policy(weights))
+            adapter = RecordedAdapter(weights, Path(message.steps_folder), first, begin=weights.pristine)
         else:
             adapter = self._started(weights, Path(message.steps_folder), first, Path(settings.start_from))
         self.tasks[key] = _OpenTask(message.tenant, settings, message.keep_every_steps, adapter)
@@ -135,7 +136,7 @@ class TrainRole:
         """From the latest record or, where there is none, from the adapter in `start`."""
         if not list_steps(folder):
             first = msgspec.structs.replace(first, start_digest=read_start(start).digest)
-        return RecordedAdapter(weights, folder, first, begin=lambda: fresh_policy(weights, start_tensors(start, weights)))
+        return RecordedAdapter(weights, folder, first, begin=lambda: start_state(start, weights))
 
     def _close(self, task: str) -> None:
         self.queue.remove(task)

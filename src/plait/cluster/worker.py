@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -48,6 +49,9 @@ from plait.transport import ParentLink
 from plait.types.errors import ConfigError, PlaitError
 from plait.types.model import ModelConfig
 
+if TYPE_CHECKING:
+    from plait.cluster.ranks.leader import RankLeader
+
 Weights = dict[str, torch.Tensor]
 Load = Callable[[Path, torch.dtype, torch.device], tuple[ModelConfig, Weights]]
 
@@ -67,7 +71,13 @@ class Worker:
         self.decoders: list[Decoder] = []
         """One for each role that the worker has."""
         self.jobs = JobQueue()
-        self._load(settings, load)
+        self.ranks: RankLeader | None = None
+        """Of the training group that this process is the first rank of."""
+        try:
+            self._load(settings, load)
+        except BaseException:
+            self._close_ranks()
+            raise
 
     def _load(self, settings: Configure, load: Load) -> None:
         if settings.engine_kind == "vllm" and ROLLOUT in settings.roles:
@@ -75,6 +85,10 @@ class Worker:
         start_s = time.time()
         dtype, device = getattr(torch, settings.dtype), torch.device(pick_device(settings.device))
         self.send(Starting("loading the model"))
+        if TRAIN in settings.roles and settings.train_ranks > 1:
+            from plait.cluster.ranks.leader import RankLeader  # FSDP takes a second to load, and most workers need none.
+
+            self.ranks = RankLeader(settings, device.type)
         config, weights = load(Path(settings.model_path), dtype, device)
         self.base_digest = digest = base_digest(weights)
         report = check_invariance(settings.batch_invariant, lambda: self._tested(config, weights))
@@ -85,7 +99,8 @@ class Worker:
         if TRAIN in settings.roles:
             passes = PassSettings(settings.micro_batch_tokens, settings.checkpoint_layers)
             self.decoders.append(Decoder(config, weights))
-            base = AdapterBase(self.decoders[-1], digest, settings.model_path, passes)
+            full = self.ranks.join(self.decoders[-1]) if self.ranks is not None else None
+            base = AdapterBase(self.decoders[-1], digest, settings.model_path, passes, full)
             self.train, self.models = TrainRole(base, self.jobs), ModelRole(base, self.jobs)
         use_huge_pages()
         self.send(Starting(""))
@@ -151,6 +166,11 @@ class Worker:
             task.adapter.close()
         for model in self.models.models.values() if self.models is not None else ():
             model.adapter.close()
+        self._close_ranks()
+
+    def _close_ranks(self) -> None:
+        if self.ranks is not None:
+            self.ranks.close()
 
     def handle(self, message: ToWorker) -> None:
         match message:

@@ -135,7 +135,7 @@ class Workers:
             self.send_to(engine.name, SetThreads(engine.threads + lent))
 
     def _threads(self, role: str) -> int:
-        return sum(c.threads for c in self.configurations if role in c.roles)
+        return sum(c.threads * c.train_ranks for c in self.configurations if role in c.roles)
 
     async def close(self) -> None:
         for task in self._restarting:
@@ -196,6 +196,8 @@ class WorkerEngine:
 class ComputeSettings(Deployable, Protocol):
     @property
     def max_lora_rank(self) -> int: ...
+    @property
+    def train_ranks(self) -> int: ...
 
 
 def configurations(settings: ComputeSettings, model_path: str, num_tasks: int) -> list[Configure]:
@@ -235,7 +237,8 @@ def _configure(
         device=model.device, threads=threads, max_context_tokens=model.max_context_tokens, max_rows=engine.max_rows,
         slot_tokens=engine.slot_tokens, pool_tokens=engine.pool_tokens, batch_invariant=engine.batch_invariant,
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
-        num_tasks=num_tasks, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
+        num_tasks=num_tasks, train_ranks=settings.train_ranks if TRAIN in roles else 1,
+        rank_timeout_s=settings.workers.rank_timeout_s, drafting=engine.drafting, has_siblings=settings.workers.rollout_engines > 1,
         lend_threads=settings.workers.lend_threads and settings.workers.executor == "process",
         full_policies=engine.full_policies,
         engine_kind=engine.kind, max_lora_rank=settings.max_lora_rank, python=engine.python if ROLLOUT in roles else "",

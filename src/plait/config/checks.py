@@ -5,6 +5,7 @@ from typing import Protocol
 
 from plait.config.environments import CalculatorSettings, DelaySettings, EnvironmentSettings
 from plait.config.known_keys import suggest_value
+from plait.config.rank_checks import idle_ranks, ranks_in_threads
 from plait.config.run import (
     DeploymentWorkerSettings,
     EngineSettings,
@@ -20,7 +21,7 @@ from plait.config.task import EarlyStoppingSettings, TaskSettings
 def check_settings(settings: RunSettings) -> list[str]:
     """One line for each thing that cannot work or would have no effect."""
     problems = list(check_deployments(settings, settings.models))
-    problems += _check_models(settings)
+    problems += [*_check_models(settings), *idle_ranks(settings)]
     for index, task in enumerate(settings.tasks):
         problems += [f'tasks[{index}] (name "{task.name}"){text}' for text in _check_task(task, settings)]
     return problems
@@ -84,7 +85,7 @@ def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, ow
     yield from _check_executor(workers, engine, own, engine_key)
     if workers.layout == "split":
         return
-    for key in ("rollout_engines", "train_workers"):
+    for key in ("rollout_engines", "train_workers", "train_ranks"):
         if (number := getattr(workers, key)) > 1:
             yield f'{own}workers.{key} = {number} needs processes of their own: choose {own}workers.layout = "split"'
     if engine.kind == "vllm":
@@ -96,6 +97,7 @@ def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, o
     if workers.executor == "ray" and engine.host_tokens:
         tokens = f"{engine_key}engine.host_tokens = {engine.host_tokens}"
         yield f"{tokens} is memory of one machine, which engines on others cannot read: leave it 0"
+    yield from ranks_in_threads(workers, own)
     if workers.executor != "ray" and workers.ray_address != "auto":
         address = f'{own}workers.ray_address = "{workers.ray_address}"'
         yield f'{address} has no effect without {own}workers.executor = "ray": choose that'

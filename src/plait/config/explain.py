@@ -142,6 +142,7 @@ def size_task(task: TaskSettings, settings: RunSettings, model: ModelConfig) -> 
     rollout_flops = (task.steps * sampled + evaluation_tokens) * ROLLOUT_FLOPS_PER_PARAMETER * model.num_parameters
     is_full = task.training == "full"
     per_parameter = FULL_TRAINING_FLOPS_PER_PARAMETER if is_full else TRAINING_FLOPS_PER_PARAMETER
+    ranks = settings.train_ranks if is_full else 1
     training_flops = trained * per_parameter * model.num_parameters
     return TaskSizes(
         task=task.name,
@@ -152,7 +153,7 @@ def size_task(task: TaskSettings, settings: RunSettings, model: ModelConfig) -> 
         adapter_parameters=0 if is_full else count_adapter_parameters(task.lora, model),
         full_parameters=model.num_parameters if is_full else 0,
         rollout_s=rollout_flops / (ROLLOUT_EFFICIENCY * flops_per_s * _rollout_threads(settings)),
-        training_s=training_flops / (TRAINING_EFFICIENCY * flops_per_s * settings.workers.train_threads),
+        training_s=training_flops / (TRAINING_EFFICIENCY * flops_per_s * settings.workers.train_threads * ranks),
     )
 
 
@@ -175,7 +176,7 @@ def _warm_start_tokens(task: TaskSettings) -> int:
 
 def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ...]:
     value_bytes, engines = BYTES_PER_VALUE[settings.model.dtype], settings.workers.rollout_engines
-    trainers = settings.workers.train_workers
+    trainers, passes = settings.workers.train_workers, settings.workers.train_workers * settings.train_ranks
     copies = engines + trainers if settings.workers.layout == "split" else 1
     weights = model.num_parameters * value_bytes
     adapter_bytes = sum(task.adapter_parameters for task in tasks) * ADAPTER_BYTES_PER_VALUE
@@ -190,8 +191,8 @@ def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, .
         *_full_memory(settings, tasks),
         Need(
             "activations",
-            trainers * _activation_bytes(settings, model),
-            f"one micro-batch of {settings.training.micro_batch_tokens:,} tokens" + (f" x {trainers}" if trainers > 1 else ""),
+            passes * _activation_bytes(settings, model),
+            f"one micro-batch of {settings.training.micro_batch_tokens:,} tokens" + (f" x {passes}" if passes > 1 else ""),
         ),
     )
 

@@ -21,6 +21,7 @@ from plait.config.checks import check_deployments
 from plait.config.known_keys import settings_at, walk_keys
 from plait.config.paths import model_key, resolve_model
 from plait.config.problems import Location, describe_errors, find_non_finite, raise_problems
+from plait.config.rank_checks import idle_server_ranks
 from plait.config.server import ServerSettings
 from plait.types.errors import ConfigError
 
@@ -49,7 +50,7 @@ def load_server_settings(file: Path | None, environment: Mapping[str, str], ray_
     raise_problems(problems, source)
     settings = _validate(data, origins, source)
     resolved, problems = _resolve(settings, file.absolute().parent if file else Path.cwd(), origins)
-    raise_problems([*problems, *check_deployments(settings, settings.models)], source)
+    raise_problems([*problems, *check_deployments(settings, settings.models), *idle_server_ranks(settings)], source)
     return resolved
 
 

@@ -42,6 +42,11 @@ class DeploymentWorkerSettings(Settings):
     """Of each training process. All threads together not more than there are cores."""
     train_workers: Annotated[int, Field(ge=1, le=64)] = 1
     """Training processes, each with the model. Updates of different tasks run at once, those of one task one after another."""
+    train_ranks: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes of each training worker, on one machine, over which tasks with `training = "full"` are sharded (FSDP2). Adapters
+    are trained by the first. On CUDA each has a device of its own."""
+    rank_timeout_s: Annotated[float, Field(gt=0)] = 600.0
+    """A rank of a training worker for which another has waited so long counts as hung, and all of them are replaced."""
     lend_threads: bool = True
     """Threads of trainers that are all idle decode meanwhile."""
     executor: Literal["process", "thread", "ray"] = "process"
@@ -177,6 +182,11 @@ class RunSettings(Settings):
     def max_lora_rank(self) -> int:
         """Of all tasks that train an adapter; 1 if none does."""
         return max((task.lora.rank for task in self.tasks if task.training == "lora"), default=1)
+
+    @property
+    def train_ranks(self) -> int:
+        """Of the training workers of the first base model; more than one have nothing to do where no task trains all weights."""
+        return self.workers.train_ranks if any(task.training == "full" for task in self.tasks) else 1
 
     @property
     def used_models(self) -> tuple[str, ...]:

@@ -132,6 +132,10 @@ class ServerSettings(Settings):
         return self.lora.max_rank
 
     @property
+    def train_ranks(self) -> int:
+        return self.workers.train_ranks
+
+    @property
     def model_names(self) -> tuple[tuple[str, ...], ...]:
         """Of each base model: its own name, then its aliases."""
         return (self.model.known_as, *self.aliases), *((model.name, *model.aliases) for model in self.models)

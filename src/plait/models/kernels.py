@@ -128,14 +128,15 @@ class PlainLinear:
     def _multiply(self, x_RI: Tensor) -> Tensor:
         if not self._has_onednn:
             return F.linear(x_RI, self.weight_OI)
-        if self._wants_float32(x_RI):
+        if self.wants_float32(x_RI):
             return float32_products.product(x_RI, self.weight_OI, self.kept.product if self.kept is not None else None)
         if self.weight_OI.dtype == torch.bfloat16:
             return F.linear(x_RI, self.weight_OI)
         product: Tensor = _FrozenProduct.apply(x_RI, self.weight_OI.T, lambda x: onednn(x, self.weight_OI))
         return product
 
-    def _wants_float32(self, x_RI: Tensor) -> bool:
+    def wants_float32(self, x_RI: Tensor) -> bool:
+        """Whether a product of so many rows is computed in float32."""
         return x_RI.shape[0] >= float32_products.MIN_ROWS and self.is_faster_in_float32
 
     @property
@@ -198,6 +199,16 @@ def make_linear(weight_OI: Tensor, bias_O: Tensor | None, prepack: bool, budget:
     if weight_OI.dtype == torch.float32 and weight_OI.device.type == "cpu" and num_outputs <= CHUNKED_OUTPUTS * num_inputs:
         return ChunkedLinear(weight_OI, bias_O)
     return PackedLinear(weight_OI, bias_O, budget) if prepack else PlainLinear(weight_OI, bias_O, budget)
+
+
+def input_gradient(linear: Linear, gradient_RO: Tensor) -> Tensor:
+    """g W for a linear of the trainer's, with the bits that autograd gives a call of it with as many rows."""
+    if isinstance(linear, ChunkedLinear):
+        return gradient_RO @ linear.weight_IO.T
+    assert isinstance(linear, PlainLinear), "the weight of an engine's linear is only laid out for its way forwards"
+    if linear.wants_float32(gradient_RO):
+        return float32_products.product_back(gradient_RO, linear.weight_OI).bfloat16()
+    return gradient_RO @ linear.weight_OI
 
 
 def back_product(linear: Linear) -> Callable[[Tensor], Tensor]:

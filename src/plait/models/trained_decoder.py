@@ -37,7 +37,7 @@ class TrainedDecoder(Decoder):
         x_RE = super()._embed(tokens_R)
         if not torch.is_grad_enabled():
             return x_RE
-        embedded: Tensor = _EmbeddingGradient.apply(x_RE, tokens_R, self.masters["embed_tokens"])
+        embedded: Tensor = EmbeddingGradient.apply(x_RE, tokens_R, self.masters["embed_tokens"])
         return embedded
 
 
@@ -77,7 +77,7 @@ class _WeightGradient(torch.autograd.Function):
         return gradients[0], None, *parts
 
 
-class _EmbeddingGradient(torch.autograd.Function):
+class EmbeddingGradient(torch.autograd.Function):
     """x as it is; backwards the gradient of the embedding in float32."""
 
     @staticmethod

@@ -84,6 +84,9 @@ def _publish(folder: Path, fill: Callable[[Path], None], move: Callable[[Path, P
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise _write_error(folder, error) from error
+    except StateError:  # Of one who filled it, and says why.
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def _replace(temporary: Path, folder: Path) -> None:

@@ -10,7 +10,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +97,25 @@ def write_record(
     of torch. Raises `StateError` when a valid record of the step exists, or when the disk does not take it; then nothing has
     changed.
     """
+    write = write_tensors if record.training == "full" else _write_encoded
+    return publish_record(
+        directory, step, config, record, lambda path, moments: (write(path, weights), write(moments, optimizer_tensors))
+    )
+
+
+def publish_record(
+    directory: Path, step: int, config: Mapping[str, Any], record: StepRecord, write: Callable[[Path, Path], tuple[str, str]]
+) -> StepRecord:
+    """As `write_record`; `write` puts synced files of weights and moments at two paths, and gives their digests."""
     if record.step != step:
         raise StateError(f"record of step {record.step} given for step {step}.", "Pass the step's own record.")
-    write = write_tensors if record.training == "full" else _write_encoded
     sealed: list[StepRecord] = []
 
     def fill(folder: Path) -> None:
         name, config_name = WEIGHT_FILES[record.training]
         config_bytes = json.dumps(config, indent=2, sort_keys=True).encode()
-        digest = write(folder / name, weights)
         write_synced(folder / config_name, config_bytes)
-        optimizer_digest = write(folder / OPTIMIZER_FILE, optimizer_tensors)
+        digest, optimizer_digest = write(folder / name, folder / OPTIMIZER_FILE)
         sealed.append(_with_digests(record, digest, digest_bytes(config_bytes), optimizer_digest))
         write_synced(folder / RECORD_FILE, _encode_record(sealed[0]))
 

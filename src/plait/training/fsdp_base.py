@@ -1,5 +1,7 @@
 """The weights that an `FsdpTrainer` starts from, out of a model folder: each rank reads its own slices of each tensor.
 
+Of a GGUF file each rank reads everything, one tensor at a time.
+
 No rank holds a full tensor, nor the model in the dtype of its files beside the trainer's float32: one slice at a time is converted.
 """
 
@@ -19,10 +21,12 @@ from plait.types.errors import ModelError
 
 @torch.no_grad()
 def load_base(trainer: FsdpTrainer, folder: Path) -> int:
-    """Read safetensors weights; bytes that this rank has read. Nobody waits for anybody.
+    """Bytes that this rank has read. Nobody waits for anybody.
 
     Raises ModelError if a tensor is missing, StateError if one has another shape or a file is torn.
     """
+    if folder.suffix == ".gguf":
+        return _load_gguf(trainer, folder)
     weights, bytes_read = trainer.weights(), 0
     left = {hf_name(name): name for name in weights}
     wanted = sharding_of(weights)
@@ -36,6 +40,14 @@ def load_base(trainer: FsdpTrainer, folder: Path) -> int:
     if left:
         raise ModelError(f"{folder} lacks {', '.join(sorted(left)[:5])}.", "Fetch the model again.")
     return bytes_read
+
+
+def _load_gguf(trainer: FsdpTrainer, path: Path) -> int:
+    from plait.models.gguf_file import GgufFile
+
+    file = GgufFile(path)
+    trainer.take(lambda name: torch.from_numpy(file.tensor(name)))
+    return path.stat().st_size
 
 
 def _read(file: ShardFile, stored: str, layout: TensorLayout, wanted: Sharding, name: str, rank: int) -> torch.Tensor:

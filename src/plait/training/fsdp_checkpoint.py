@@ -41,7 +41,7 @@ def load(trainer: FsdpTrainer, folder: Path) -> int:
     state, read_bytes = trainer.state(), [0]
 
     def fill() -> None:
-        with _host_copies(state) as host:
+        with host_copies(state) as host:
             buffers = {name: tensor_bytes(tensor) for name, tensor in host.items()}
             read_bytes[0] = load_shards(folder, sharding_of(state), trainer.rank, buffers)
 
@@ -105,7 +105,7 @@ class CountingReader(dcp.FileSystemReader):
 
 
 @contextmanager
-def _host_copies(state: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+def host_copies(state: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     """This rank's parts on the CPU, to be filled; what lies on a device is written back at the end."""
     local = {name: local_part(tensor) for name, tensor in state.items()}
     host = {

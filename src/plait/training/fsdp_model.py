@@ -8,6 +8,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -15,7 +16,8 @@ from plait.models.attention import Attention
 from plait.models.decoder import DOWN, GATE_UP, OUTPUT, QKV, SITE_MODULES, Decoder, LoraDelta
 from plait.models.logprobs import token_logprobs
 from plait.models.rotary import Rotary
-from plait.training.fsdp_product import TrainedLinear, trained_rms_norm
+from plait.models.trained_decoder import EmbeddingGradient
+from plait.training.fsdp_product import TrainedLinear
 from plait.training.head import CHUNK_ROWS
 from plait.types.model import ModelConfig
 
@@ -98,7 +100,13 @@ class _View(Decoder):
         return y_RE
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return trained_rms_norm(x, weight, self.config.rms_norm_epsilon)
+        return super()._norm(x, weight.to(self.dtype))
+
+    def _embed(self, tokens_R: Tensor) -> Tensor:
+        master_VE = self.embedding_VE
+        x_RE = F.embedding(tokens_R, master_VE.detach()).to(self.dtype)
+        embedded: Tensor = EmbeddingGradient.apply(x_RE, tokens_R, master_VE)
+        return embedded
 
 
 class DecoderModule(_Parameters):

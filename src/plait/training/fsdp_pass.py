@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from plait.config.task import LossSettings
+from plait.models.decoder import Decoder
 from plait.models.kernels import pad_rows
 from plait.training.counted import CountedRows, counted_rows
+from plait.training.datums import counted_positions
 from plait.training.fsdp_model import DecoderModule
 from plait.training.packed_attention import PackedAttention
 from plait.training.packing import PackedBatch
@@ -39,9 +42,12 @@ class FsdpPass(TrainingPass):
         group: dist.ProcessGroup | None,
         on_complete: Callable[[Mapping[str, Tensor]], None],
         every_position: bool = False,
+        base: Decoder | None = None,
     ) -> None:
-        _check_loss(loss)
-        super().__init__(module.view, module.named_weights(), _no_adapter, datums, loss, settings, on_complete, every_position)
+        """`base` is the frozen base, whole on each rank, for penalties towards it."""
+        _check_loss(loss, base)
+        super().__init__(module.view, module.named_weights(), None, datums, loss, settings, on_complete, every_position, base)
+        self._has_gradients = loss is not None and (every_position or any(map(counted_positions, datums)))
         self._module, self._group = module, group
         self._rank, num_ranks = dist.get_rank(group), dist.get_world_size(group)
         self._rounds = [self._waiting[i : i + width] for i in range(0, len(self._waiting), width)]
@@ -56,8 +62,9 @@ class FsdpPass(TrainingPass):
         assert isinstance(self._module, FSDPModule)
         self._module.set_requires_gradient_sync(is_last)
         counted = counted_rows(batch, self._datums, self._every_position, self._decoder.device)
+        is_own = is_own and len(counted.rows_M) > 0
         with torch.set_grad_enabled(self._loss is not None):
-            logprobs_N = self._sharded_score(batch, counted)
+            logprobs_N = self._sharded_score(batch, counted if is_own else _one_row(counted))
         if self._loss is not None and is_own:
             self._sum_losses(self._loss, batch, counted, logprobs_N).backward()
         elif self._loss is not None:
@@ -88,10 +95,10 @@ class FsdpPass(TrainingPass):
 
     def _complete(self) -> None:
         self._gather_results()
-        if self._loss is not None:
+        if self._has_gradients:
             self._gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
-            for parameter in self._parameters.values():
-                parameter.grad = None
+        for parameter in self._parameters.values():
+            parameter.grad = None
         super()._complete()
 
     def _gather_results(self) -> None:
@@ -112,12 +119,14 @@ def _share(round_: Sequence[PackedBatch], rank: int, num_ranks: int) -> list[Pac
     return own + [round_[0]] * (most - len(own))
 
 
-def _check_loss(loss: LossSettings | None) -> None:
-    if loss is not None and loss.kl_to_base > 0:
-        raise ConfigError(
-            f"kl_to_base is {loss.kl_to_base}.", "Full-parameter training keeps no base to compare with: set it to 0."
-        )
+def _one_row(counted: CountedRows) -> CountedRows:
+    """A single pair in place of those that do not count here, which may be none."""
+    one, device = torch.zeros(1, dtype=torch.long), counted.rows_M.device
+    return replace(
+        counted, rows_M=one.to(device), targets_M=one.to(device), temperatures_M=torch.ones(1, device=device), pairs_N=None
+    )
 
 
-def _no_adapter() -> Any:
-    raise AssertionError("full-parameter training has no adapter")
+def _check_loss(loss: LossSettings | None, base: Decoder | None) -> None:
+    if loss is not None and loss.kl_to_base > 0 and base is None:
+        raise ConfigError(f"kl_to_base is {loss.kl_to_base}, and there is no base to compare with.", "Give one, or set it to 0.")

@@ -1,11 +1,11 @@
-"""The decoder's linear layers with weights that are trained: the values of `models.kernels`, derivatives in inputs and weights."""
+"""The decoder's linear layers over float32 weights that FSDP gathers: the values and the gradients of `models.trained_decoder`."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from plait.models.kernels import make_linear
+from plait.models.kernels import Linear, input_gradient, make_linear
 
 
 class TrainedLinear:
@@ -17,24 +17,27 @@ class TrainedLinear:
 
     def __call__(self, x_RI: Tensor) -> Tensor:
         y_RO: Tensor = _Product.apply(x_RI, *self.weights)
-        return y_RO + torch.cat(self.biases) if self.biases else y_RO
+        return y_RO + torch.cat(self.biases).to(x_RI.dtype) if self.biases else y_RO
 
 
 class _Product(torch.autograd.Function):
-    """x [W1; W2; ...]^T. Keeps the weights themselves, which FSDP frees and gathers again, and no copy of them."""
+    """x [W1; W2; ...]^T in x's dtype; the weights' gradients are added up in float32.
+
+    Keeps the weights themselves, which FSDP frees and gathers again, and no copy of them.
+    """
 
     @staticmethod
     def forward(ctx: Any, x_RI: Tensor, *weights: Tensor) -> Tensor:
         ctx.save_for_backward(x_RI, *weights)
-        return make_linear(torch.cat(weights), None, prepack=False)(x_RI)
+        return _linear(weights, x_RI.dtype)(x_RI)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         x_RI, *weights = ctx.saved_tensors
-        parts = gradients[0].split([weight.shape[0] for weight in weights], dim=1)
-        return (gradients[0] @ torch.cat(weights), *(part.T @ x_RI for part in parts))
+        to_x_RI = input_gradient(_linear(weights, x_RI.dtype), gradients[0])
+        x_RI, parts = x_RI.float(), gradients[0].split([len(weight) for weight in weights], dim=1)
+        return (to_x_RI, *(part.float().T @ x_RI for part in parts))
 
 
-def trained_rms_norm(x: Tensor, weight_E: Tensor, epsilon: float) -> Tensor:
-    """The values of `models.fused.rms_norm`, with autograd's own derivatives."""
-    return torch.nn.functional.rms_norm(x, weight_E.shape, weight_E, epsilon)
+def _linear(weights: tuple[Tensor, ...] | list[Tensor], dtype: torch.dtype) -> Linear:
+    return make_linear(torch.cat([weight.to(dtype) for weight in weights]), None, prepack=False)

@@ -2,13 +2,14 @@
 
 - Called by every rank of a group in the same order with the same arguments (SPMD), whatever started the ranks; the device mesh may
   have one axis (slices) or two (replicas of slices).
-- Weights, gradients and moments are float32; the arithmetic is in `dtype`, and gradients are summed in float32.
-- What is saved at n ranks continues at any other number. Results have the same bits at 1 and 2 ranks (`fsdp_pass`), and differ in
-  rounding at others.
+- Weights, gradients and moments are float32, and weights are gathered so; the arithmetic is in `dtype`. Gradients of matrices are
+  never rounded to it.
+- What is saved at n ranks continues at any other number. Results have the bits of `FullTrainer` at 1 and 2 ranks (`fsdp_pass`), and
+  differ in rounding at others.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,12 +20,14 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim.adamw import adamw
 
 from plait.config.task import LossSettings, OptimizerSettings
+from plait.models.decoder import Decoder
 from plait.models.tensor_names import tensor_shapes
 from plait.sharding.box import Box
 from plait.sharding.torch_bytes import local_part, sharding_of
 from plait.training.fsdp_model import DecoderModule
 from plait.training.fsdp_norm import global_norm
 from plait.training.fsdp_pass import FsdpPass
+from plait.training.full_pass import ROUND_MICRO_BATCHES
 from plait.training.optimizer import MOMENTS, STEP
 from plait.training.training_pass import PassResult, PassSettings
 from plait.types.datum import Datum
@@ -45,9 +48,14 @@ class FsdpTrainer:
         weights: Mapping[str, Tensor] | None = None,
         settings: PassSettings = PassSettings(),
         dtype: torch.dtype = torch.float32,
-        summed_micro_batches: int = 2,
+        summed_micro_batches: int = ROUND_MICRO_BATCHES,
+        base: Decoder | None = None,
     ) -> None:
-        """`summed_micro_batches` go into one sum of gradients over the ranks; it is raised to the number of ranks."""
+        """`summed_micro_batches` go into one sum of gradients over the ranks; it is raised to the number of ranks.
+
+        `base` is the frozen base, for penalties towards it; every rank has it whole.
+        """
+        self.base = base
         self.config, self.mesh, self.settings = config, mesh, settings
         self.width = max(summed_micro_batches, mesh.size())
         self.group, self.rank = _whole_group(mesh), _rank_in(mesh)
@@ -57,11 +65,13 @@ class FsdpTrainer:
         self._step = torch.tensor(0, dtype=torch.int64)
         self._gradients: dict[str, Tensor] = {}
         if weights is not None:
-            self._take(weights)
+            self.take(weights.__getitem__)
 
     def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> FsdpPass:
         """A pass to be run micro-batch by micro-batch, the same number of them on every rank; forward only if `loss` is None."""
-        return FsdpPass(self.module, datums, loss, self.settings, self.width, self.group, self._accumulate, every_position)
+        return FsdpPass(
+            self.module, datums, loss, self.settings, self.width, self.group, self._accumulate, every_position, self.base
+        )
 
     def forward_backward(self, datums: Sequence[Datum], loss: LossSettings, every_position: bool = False) -> PassResult:
         """Add the gradients of the datums' losses to those that wait for the step."""
@@ -102,6 +112,13 @@ class FsdpTrainer:
         self._apply(gradients, settings, rate)
         return {"grad_norm": norm, "learning_rate": rate}
 
+    @torch.no_grad()
+    def take(self, full: Callable[[str], Tensor]) -> None:
+        """Set each weight to this rank's slice of a full tensor, which is given by name."""
+        sharding = sharding_of(self._parameters)
+        for name, parameter in self._parameters.items():
+            local_part(parameter).copy_(full(name)[_index(sharding.box(name, self.rank))])
+
     def weights(self) -> dict[str, Tensor]:
         """The weights themselves, by the names of `models.tensor_names`; `sharding.weight_sync` sends slices of them."""
         return {name: parameter.detach() for name, parameter in self._parameters.items()}
@@ -109,7 +126,11 @@ class FsdpTrainer:
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves: `weight.NAME`, moments (sharded like the weights), and `step`. Writing to them sets it."""
         weights = {f"{WEIGHT}.{name}": weight for name, weight in self.weights().items()}
-        return weights | self._moments | {STEP: self._step}
+        return weights | self.moments()
+
+    def moments(self) -> dict[str, Tensor]:
+        """The optimizer's share of the state: by the names of `training.optimizer`."""
+        return self._moments | {STEP: self._step}
 
     @torch.no_grad()
     def _apply(self, gradients: Mapping[str, Tensor], settings: OptimizerSettings, learning_rate: float) -> None:
@@ -128,18 +149,12 @@ class FsdpTrainer:
         for name, gradient in gradients.items():
             self._gradients[name] = self._gradients[name] + gradient if name in self._gradients else gradient
 
-    @torch.no_grad()
-    def _take(self, weights: Mapping[str, Tensor]) -> None:
-        sharding = sharding_of(self._parameters)
-        for name, parameter in self._parameters.items():
-            local_part(parameter).copy_(weights[name][_index(sharding.box(name, self.rank))])
-
 
 def _sharded(config: ModelConfig, mesh: DeviceMesh, dtype: torch.dtype) -> DecoderModule:
     """Without any weights yet, in the memory of this rank's slices alone."""
     empty = {name: torch.empty(shape, device="meta") for name, shape in tensor_shapes(config).items()}
     module = DecoderModule(config, empty, dtype, torch.device(mesh.device_type))
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)  # gathered in float32, or gradients would be rounded
     for unit in (*module.layers, module):
         fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
     module.to_empty(device=mesh.device_type)

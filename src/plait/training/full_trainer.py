@@ -6,13 +6,16 @@ the weight in the model's dtype. The frozen base stays as it is and is what pena
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from plait.config.task import LossSettings, OptimizerSettings
 from plait.models.decoder import Decoder
 from plait.models.trained_decoder import TrainedDecoder
+from plait.training.exact_norm import exact_norm
+from plait.training.full_pass import FullPass
 from plait.training.trainer import Trainer, float32_leaves
-from plait.training.training_pass import PassSettings, TrainingPass
+from plait.training.training_pass import PassSettings
 from plait.types.datum import Datum
 
 
@@ -26,11 +29,11 @@ class FullTrainer(Trainer):
         self, base: Decoder, tensors: Mapping[str, Tensor], settings: PassSettings = PassSettings(), copy: bool = True
     ) -> None:
         self.base, self.settings = base, settings
-        super().__init__(float32_leaves(tensors, base.device, copy))
+        super().__init__(float32_leaves(tensors, base.device, copy), exact)
         self.decoder = TrainedDecoder(base.config, self._parameters, base.dtype)
 
-    def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> TrainingPass:
-        return TrainingPass(
+    def start(self, datums: Sequence[Datum], loss: LossSettings | None, every_position: bool = False) -> FullPass:
+        return FullPass(
             self.decoder, self._parameters, None, datums, loss, self.settings, self._accumulate, every_position, base=self.base
         )
 
@@ -61,3 +64,8 @@ class FullTrainer(Trainer):
         super().take_back(tensors)
         self.decoder.masters = self._parameters
         self.decoder.refresh()
+
+
+def exact(gradients_P: Sequence[Tensor]) -> Tensor:
+    """Their norm as any number of ranks finds it."""
+    return torch.tensor(exact_norm(gradients_P), dtype=torch.float64)

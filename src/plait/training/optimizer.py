@@ -8,7 +8,7 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -19,12 +19,15 @@ from plait.types.errors import PlaitError, StateError
 
 STEP = "step"
 MOMENTS = ("exp_avg", "exp_avg_sq")
+Norm = Callable[[Sequence[Tensor]], Tensor]
 
 
 class AdapterOptimizer:
     """Steps `parameters` (float32 leaves, changed in place) in the order of their names."""
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], norm: Norm | None = None) -> None:
+        """`norm` of all gradients decides on clipping; None: torch's."""
+        self._norm = norm or total_norm
         self._parameters = {name: parameters[name] for name in sorted(parameters)}
         self._state = fresh_state(self._parameters)
 
@@ -36,7 +39,7 @@ class AdapterOptimizer:
         not finite.
         """
         gradients_P = [gradients[name] for name in self._parameters]
-        norm = torch.nn.utils.get_total_norm(gradients_P, foreach=False)
+        norm = self._norm(gradients_P)
         if not math.isfinite(norm.item()):
             raise PlaitError(f"the gradient's norm is {norm.item()}.", "Lower learning_rate, or look for broken rewards.")
         if settings.max_grad_norm > 0:
@@ -103,6 +106,10 @@ def fresh_state(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for name, parameter in parameters.items()
         for moment in MOMENTS
     } | {STEP: torch.tensor(0, dtype=torch.int64)}
+
+
+def total_norm(gradients_P: Sequence[Tensor]) -> Tensor:
+    return torch.nn.utils.get_total_norm(list(gradients_P), foreach=False)
 
 
 def _clip(gradients_P: list[Tensor], max_norm: float, norm: Tensor) -> None:

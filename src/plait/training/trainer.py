@@ -16,7 +16,7 @@ from plait.config.task import LossSettings, OptimizerSettings
 from plait.lora.mix import FusedAdapter
 from plait.models.decoder import Decoder
 from plait.training.memory_order import Order, laid_as, laid_flat, memory_order
-from plait.training.optimizer import AdapterOptimizer
+from plait.training.optimizer import AdapterOptimizer, Norm
 from plait.training.training_pass import PassResult, PassSettings, TrainingPass
 from plait.types.datum import Datum
 from plait.types.errors import AdapterError, PlaitError
@@ -26,9 +26,10 @@ from plait.types.lora import LoraConfig
 class Trainer(ABC):
     """Trains `parameters`, float32 leaves that are its own."""
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], norm: Norm | None = None) -> None:
+        """`norm` as in `AdapterOptimizer`."""
         self._parameters = parameters
-        self._optimizer = AdapterOptimizer(parameters)
+        self._optimizer = AdapterOptimizer(parameters, norm)
         self._gradients: dict[str, Tensor] = {}
         self._orders: dict[str, Order] = {}
         """How the tensors lay in memory that were given up."""
@@ -95,6 +96,9 @@ class Trainer(ABC):
             for name, parameter in self._parameters.items():
                 parameter.copy_(weights[name])
         self.discard_gradients()
+
+    def close(self) -> None:  # noqa: B027
+        """They go with the trainer itself."""
 
     # ---- on the device and off it
 

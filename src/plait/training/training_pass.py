@@ -89,11 +89,16 @@ class TrainingPass:
     def num_slices_left(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is more to do: not so after the last slice, nor after one that failed."""
+        return self._state is _State.OPEN
+
     def __iter__(self) -> "TrainingPass":
         return self
 
     def __next__(self) -> None:
-        if self._state is not _State.OPEN:
+        if not self.is_open:
             raise StopIteration
         try:
             if self._waiting:

@@ -18,6 +18,8 @@ def make_executor(settings: WorkerSettings, configured: Sequence[Configure], sha
     if settings.executor == "ray":
         from plait.cluster.executors.ray_executor import RayExecutor
 
-        needs = {one.name: WorkerNeeds(one.threads, int(one.device == "cuda")) for one in configured}
+        needs = {
+            one.name: WorkerNeeds(one.threads * one.train_ranks, one.train_ranks * (one.device == "cuda")) for one in configured
+        }
         return RayExecutor(settings.ray_address, settings.ray_placement, needs, shared_folder)
     return ProcessExecutor()

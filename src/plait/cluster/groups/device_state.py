@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
 from torch import Tensor
 
@@ -174,8 +174,9 @@ class DeviceState:
         worker = self.worker
         tasks = worker.train.tasks if worker.train is not None else {}
         models = worker.models.models if worker.models is not None else {}
-        found: dict[str, Parkable] = {f"{self.deployment}/task/{name}": task.adapter.trainer for name, task in tasks.items()}
-        return found | {f"{self.deployment}/model/{name}": model.adapter.trainer for name, model in models.items()}
+        found = {f"{self.deployment}/task/{name}": task.adapter.trainer for name, task in tasks.items()}
+        found |= {f"{self.deployment}/model/{name}": model.adapter.trainer for name, model in models.items()}
+        return cast(dict[str, Parkable], found)
 
     def _kept_groups(self) -> list[str]:
         return [group for name in self._kept for group in self._groups_of(name)]
