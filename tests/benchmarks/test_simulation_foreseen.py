@@ -1,4 +1,4 @@
-"""The real benchmark on SmolLM2, foreseen from a profile: the workload is the benchmark's own, and the orderings are the real ones."""
+"""The real benchmark on SmolLM2, foreseen from a profile: with the benchmark's workload, all clear orderings are real."""
 
 from itertools import combinations
 
