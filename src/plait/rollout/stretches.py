@@ -47,8 +47,10 @@ class Stretches:
 
     def take_back(self, engines: Sequence[EngineState], num_waiting: int) -> list[str]:
         """Engines that are to end their stretches now; they have none from then on."""
-        has_idle = self._has_idle(engines)
-        found = [name for name, chunks in self._chunks.items() if chunks and (num_waiting or (has_idle and len(chunks) > 1))]
+        least = 1 if num_waiting else 2
+        found = [name for name, chunks in self._chunks.items() if len(chunks) >= least]
+        if found and not num_waiting and not self._has_idle(engines):
+            return []
         for name in found:
             del self._chunks[name]
         return found

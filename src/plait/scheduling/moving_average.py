@@ -11,6 +11,10 @@ class MovingAverage:
         self.count = 0
         self.value = 0.0
 
-    def add(self, value: float) -> None:
-        self.count += 1
-        self.value += (value - self.value) * max(1 / self.count, STEP)
+    def add(self, value: float, count: int = 1) -> None:
+        """So many equal values, one after another."""
+        num, found = self.count, self.value
+        for _ in range(count):
+            num += 1
+            found += (value - found) * max(1 / num, STEP)
+        self.count, self.value = num, found

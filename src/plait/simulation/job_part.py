@@ -38,9 +38,9 @@ class JobPart:
     call_id: str = ""
     """Of what waits or runs; empty in a delay, or if it was withdrawn."""
     is_withdrawn: bool = False
-    is_between: bool = False
-    """It was withdrawn between two calls."""
     own_s: float = 0.0
+    work: CallStretch | None = None
+    """The latest that was submitted."""
     _num_issued: int = field(default=0, repr=False)
 
     def draw(self, steps: int) -> None:
@@ -52,16 +52,16 @@ class JobPart:
         self.calls_left, self.is_in_step = self.shape.num_calls, True
 
     def issue(self, now_s: float, fill: float, on_ended: Callable[[int], None]) -> None:
-        """The next call; on a group that the job has alone, all that are left of the step."""
+        """All calls that are left of the step; only the next one if part of it ran elsewhere."""
         assert self.group is not None
         self._num_issued += 1
         self.is_withdrawn = False
         self.call_id = f"{self.deployment}/{self._num_issued}"
-        num_calls = self.calls_left if self.group.is_exclusive and self.left_s == self.call_s else 1
+        num_calls = self.calls_left if self.left_s == self.call_s else 1
         call = self._call(self.calls_left, now_s)
         last = self._call(1, now_s) if num_calls > 1 and self.role is Role.TRAIN else None
-        delay_s = self.shape.delay_s
-        self.group.submit(CallStretch(call, self.role, self.left_s, on_ended, num_calls, delay_s, fill, last, num_calls))
+        self.work = CallStretch(call, self.role, self.left_s, on_ended, num_calls, self.shape.delay_s, fill, last, num_calls)
+        self.group.submit(self.work)
 
     def _call(self, calls_left: int, now_s: float) -> FunctionCall:
         function = "sample" if self.role is Role.ROLLOUT else "forward_backward" if calls_left > 1 else "optim_step"
@@ -69,18 +69,16 @@ class JobPart:
 
     def ended(self, num_calls: int, record: OnRecord | None) -> None:
         """So many calls, on both clocks."""
-        for _ in range(num_calls):
-            start_s = self.own_s
-            self.own_s += self.call_s
+        shape, call_s, own_s = self.shape, self.call_s, self.own_s
+        function = "sample" if self.role is Role.ROLLOUT else "train"
+        self.calls_left -= num_calls
+        for left in range(self.calls_left + num_calls - 1, self.calls_left - 1, -1):
+            start_s, own_s = own_s, own_s + call_s
             if record is not None:
-                function = "sample" if self.role is Role.ROLLOUT else "train"
-                devices, num_bytes = self.shape.num_devices, self.shape.bytes_per_device
-                record(FunctionRecord(start_s, self.own_s, function, self.role, devices, num_bytes))
-            self.calls_left -= 1
-            if self.calls_left:
-                self.own_s += self.shape.delay_s
-        self.left_s = self.call_s
-        self.call_id = ""
+                record(FunctionRecord(start_s, own_s, function, self.role, shape.num_devices, shape.bytes_per_device))
+            if left:
+                own_s += shape.delay_s
+        self.own_s, self.left_s, self.call_id = own_s, call_s, ""
 
     def withdraw(self, is_kept: bool, record: OnRecord | None) -> None:
         """From its group. `is_kept`: what of a rollout's call is done is; a training call starts anew."""
@@ -91,7 +89,7 @@ class JobPart:
         left_s = self.left_s
         self.ended(num_ended, record)
         self.left_s = left_s - ran_s if is_kept else left_s
-        self.is_withdrawn, self.is_between = True, num_ended > 0 and not ran_s
+        self.is_withdrawn = True
 
     def stop(self, own_s: float) -> None:
         """What it has not finished is lost; its own clock goes back."""

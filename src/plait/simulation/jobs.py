@@ -51,10 +51,6 @@ class SimulatedJob:
     def deployment(self, role: Role) -> str:
         return self._parts[role].deployment
 
-    def owner(self, role: Role) -> str:
-        """Who never has two calls at a time: the job, if its parts take turns; else each of them."""
-        return self.deployment(role) if self.shape.staleness else self.shape.job_id
-
     def bytes_of(self, role: Role) -> int:
         part = self._parts[role].shape
         return part.bytes_per_device * part.num_devices
@@ -75,9 +71,9 @@ class SimulatedJob:
         """On these groups; its next step begins not before `start_s`."""
         self._place(groups, start_s)
         for part in self._parts.values():
-            if part.is_withdrawn and part.is_between:
+            if part.is_withdrawn and part.work is not None and part.work.ended_s is not None:
                 part.is_withdrawn = False
-                self._wait(part)
+                self._wait(part, part.work.ended_s)
             elif part.is_withdrawn:
                 self._issue(part)
         self._advance()
@@ -130,15 +126,18 @@ class SimulatedJob:
     def _issue(self, part: JobPart) -> None:
         part.issue(self.env.now, self.shape.fill, lambda num_calls: self._ended(part, num_calls))
 
-    def _wait(self, part: JobPart) -> None:
-        self._later(part.shape.delay_s, lambda: self._issue(part))
+    def _wait(self, part: JobPart, since_s: float | None = None) -> None:
+        """For the next call, since now or since the one before ended."""
+        delay_s = part.shape.delay_s
+        self._later(delay_s if since_s is None else max(0.0, since_s + delay_s - self.env.now), lambda: self._issue(part))
 
     def _ended(self, part: JobPart, num_calls: int) -> None:
+        since_s = part.work.ended_s if part.work is not None else None
         part.ended(num_calls, self.record)
         if not part.calls_left:
             self._step_ended(part)
         elif part.shape.delay_s:
-            self._wait(part)
+            self._wait(part, since_s)
         else:
             self._issue(part)
 
