@@ -78,6 +78,11 @@ class SimulatedGroup:
         self._start()
         return num_ended, ran_s
 
+    def num_ended(self, call_id: str) -> int:
+        """Calls of a stretch that have ended by now."""
+        work = self._works[call_id]
+        return work.progress(self._start_s, self.env.now).num_ended if work is self._running else 0
+
     def close(self) -> None:
         """It is no more; nothing waits or runs."""
         self.meter.close(self.env.now)

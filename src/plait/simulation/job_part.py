@@ -42,6 +42,8 @@ class JobPart:
     work: CallStretch | None = None
     """The latest that was submitted."""
     _num_issued: int = field(default=0, repr=False)
+    _num_told: int = field(default=0, repr=False)
+    """Calls of what runs whose end was told already."""
 
     def draw(self, steps: int) -> None:
         """What the calls of the next step will take."""
@@ -69,16 +71,33 @@ class JobPart:
 
     def ended(self, num_calls: int, record: OnRecord | None) -> None:
         """So many calls, on both clocks."""
-        shape, call_s, own_s = self.shape, self.call_s, self.own_s
-        function = "sample" if self.role is Role.ROLLOUT else "train"
+        if record is not None:
+            self._tell(num_calls, record)
+        self._num_told = 0
+        own_s, call_s, delay_s = self.own_s, self.call_s, self.shape.delay_s
         self.calls_left -= num_calls
         for left in range(self.calls_left + num_calls - 1, self.calls_left - 1, -1):
-            start_s, own_s = own_s, own_s + call_s
-            if record is not None:
-                record(FunctionRecord(start_s, own_s, function, self.role, shape.num_devices, shape.bytes_per_device))
+            own_s += call_s
             if left:
-                own_s += shape.delay_s
+                own_s += delay_s
         self.own_s, self.left_s, self.call_id = own_s, call_s, ""
+
+    def tell(self, record: OnRecord | None) -> None:
+        """All calls that have ended by now, and were not told; with None they are not told at all."""
+        if self.call_id and self.group is not None:
+            num_ended = self.group.num_ended(self.call_id)
+            if record is not None:
+                self._tell(num_ended, record)
+            self._num_told = num_ended
+
+    def _tell(self, num_ended: int, record: OnRecord) -> None:
+        function = "sample" if self.role is Role.ROLLOUT else "train"
+        devices, num_bytes, start_s = self.shape.num_devices, self.shape.bytes_per_device, self.own_s
+        for index in range(num_ended):
+            end_s = start_s + self.call_s
+            if index >= self._num_told:
+                record(FunctionRecord(start_s, end_s, function, self.role, devices, num_bytes))
+            start_s = end_s + self.shape.delay_s
 
     def withdraw(self, is_kept: bool, record: OnRecord | None) -> None:
         """From its group. `is_kept`: what of a rollout's call is done is; a training call starts anew."""

@@ -20,14 +20,14 @@ TOLERANCE_S = 1e-6
 
 
 class SimulatedJob:
-    """`on_step` and `on_end` are told as a step, and the last one, is trained; `record`, if set, of each call that ended."""
+    """`on_step` and `on_end` are told as a step, and the last one, is trained."""
 
     def __init__(
         self, env: simpy.Environment, shape: JobShape, seed: str, on_step: Callable[["SimulatedJob"], None],
         on_end: Callable[["SimulatedJob"], None],
     ) -> None:  # fmt: skip
         self.env, self.shape, self._on_step, self._on_end = env, shape, on_step, on_end
-        self.record: OnRecord | None = None
+        self._record: OnRecord | None = None
         self._parts = {role: self._part(role, part, seed) for role, part in shape.parts.items()}
         self._rollout, self._train = self._parts[Role.ROLLOUT], self._parts[Role.TRAIN]
         self._not_before_s = 0.0
@@ -38,6 +38,17 @@ class SimulatedJob:
     def _part(self, role: Role, part: PartShape, seed: str) -> JobPart:
         name = f"{self.shape.job_id}/{role.value}"
         return JobPart(role, part, name, random.Random(f"{seed}/{name}"), deque(maxlen=self.shape.staleness + 2))
+
+    @property
+    def record(self) -> OnRecord | None:
+        """Told of each call that ended while it was set; of those of a stretch, when that ends or when this is changed."""
+        return self._record
+
+    @record.setter
+    def record(self, record: OnRecord | None) -> None:
+        for part in self._parts.values():
+            part.tell(self._record)
+        self._record = record
 
     @property
     def steps_done(self) -> int:
