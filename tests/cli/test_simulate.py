@@ -84,6 +84,8 @@ def test_a_run_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["simulate", "eight-tasks", "--copies", "2"], "Name a run with --from."),
         (["simulate", "--from", "demo", "--quick"], "has the steps that were recorded"),
         (["simulate", "eight-task"], 'Did you mean "eight-tasks"?'),
+        (["simulate", "eight-tasks", "--days", "2"], "--days is for scenarios of jobs"),
+        (["simulate", "--from", "demo", "--days", "2"], "--days and --from contradict each other"),
         (["plan", "--jobs", "eight-tasks"], "a plan is made for jobs"),
         (["simulate", "eight-tasks", "--quick", "--json", "/nowhere/x.json"], "cannot write /nowhere/x.json"),
     ],
@@ -93,6 +95,16 @@ def test_what_cannot_be_done_is_told(arguments: list[str], words: str, capsys: p
         main(arguments)
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_days_of_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(JOBS.replace("steps = 12", "steps = 2"), encoding="utf-8")
+    call("simulate", str(path), "--days", "2", "--json", str(tmp_path / "out.json"))
+    systems = json.loads((tmp_path / "out.json").read_text())["systems"]
+    assert [len(system["works"]) for system in systems] == [8, 8]
+    assert all(system["figures"]["ended"] == 8 for system in systems)
+    assert all(86_400 < system["end_s"] < 2 * 86_400 for system in systems)
 
 
 def test_a_plan_is_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

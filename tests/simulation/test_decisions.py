@@ -72,7 +72,8 @@ def test_queues_pick_what_a_queue_of_its_own_picks(monkeypatch: pytest.MonkeyPat
     cluster.run()
     assert len(taken) > 100
     assert len(started) > 100
-    assert {call.function for call in taken} == {"sample", "forward_backward", "optim_step"}
+    assert {call.function for call in taken} >= {"forward_backward", "optim_step"}
+    assert {call.function for call in started} >= {"sample", "forward_backward"}
 
 
 def test_policies_come_from_the_packages_of_the_service() -> None:

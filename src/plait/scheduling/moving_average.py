@@ -2,6 +2,7 @@
 
 STEP = 0.2
 """Weight of the latest value, once there are 1 / STEP of them."""
+NUM_MEAN = round(1 / STEP)
 
 
 class MovingAverage:
@@ -16,5 +17,5 @@ class MovingAverage:
         num, found = self.count, self.value
         for _ in range(count):
             num += 1
-            found += (value - found) * max(1 / num, STEP)
+            found += (value - found) * (STEP if num > NUM_MEAN else 1 / num)
         self.count, self.value = num, found
