@@ -1,8 +1,9 @@
 """How fast simulations are, and what memory long ones take. Each runs in a process of its own, on one core.
 
 Events are what a simulation of each thing by itself would have on its clock: the start and the end of every function call; every
-decode step of an engine, and the start and the end of every chunk. What nobody can get in between of is one event on the clock here,
-with the same result to the last bit (tests/simulation/test_stretches.py): `clock_events` are those.
+decode step of an engine, and the start and the end of every chunk. What nobody can get in between of is one event on the clock
+here: calls with the same result to the last bit (tests/simulation/test_stretches.py), steps at costs that grow evenly from the
+first of them to the last. `clock_events` are those of the clock.
 """
 
 import multiprocessing
@@ -70,9 +71,7 @@ def run_tasks(name: str, system: str, is_quick: bool) -> Run:
     assert isinstance(scenario, TaskScenario)
     chosen = next(one for one in scenario.systems if one.name == system)
     simulation = TaskSimulation(scenario, chosen, 0)
-    shapes = [
-        task_systems.shape(task, chosen, number, is_quick) for task in scenario.tasks for number in range(task.count)
-    ]
+    shapes = [task_systems.shape(task, chosen, number, is_quick) for task in scenario.tasks for number in range(task.count)]
     found = simulation.run(shapes)
     engines, num_chunks = simulation.rollout.engines.values(), simulation.rollout.dispatcher.num_chunks
     num_steps = sum(engine.num_steps for engine in engines)

@@ -61,7 +61,8 @@ def test_queues_pick_what_a_queue_of_its_own_picks(monkeypatch: pytest.MonkeyPat
         return call
 
     def watched_start(queue: GroupQueue, call: FunctionCall, now_s: float) -> None:
-        assert queue.running is None and queue.peek(now_s) is None
+        assert queue.running is None
+        assert queue.peek(now_s) is None
         real_start(queue, call, now_s)
         started.append(call)
 

@@ -73,7 +73,8 @@ def test_every_day_brings_jobs_of_its_own() -> None:
     assert isinstance(three, JobScenario)
     first, jobs = (jobs_of(scenario, scenario.systems[0], 0, False) for scenario in (one, three))
     assert jobs[:4] == first
-    assert [job.arrival_s - first[number % 4].arrival_s for number, job in enumerate(jobs)] == [0.0] * 4 + [86_400.0] * 4 + [172_800.0] * 4
+    since_s = [job.arrival_s - first[number % 4].arrival_s for number, job in enumerate(jobs)]
+    assert since_s == [86_400.0 * (number // 4) for number in range(12)]
     assert len({job.job_id for job in jobs}) == 12
     assert [job.steps for job in jobs[4:8]] != [job.steps for job in first]
     quick = jobs_of(three, three.systems[0], 0, True)

@@ -37,8 +37,8 @@ class CallStretch:
     """When its last call ended, if nobody was told then: it was ended in the delay after it."""
 
     def end_s(self, start_s: float) -> float:
-        """When the last call ends, if the first one starts then. Added up call by call, so that it is the same to the last bit as if
-        each had been an event."""
+        """When the last call ends, if the first one starts then. Added up call by call: the same to the last bit as if each had
+        been an event."""
         for _ in range(self.num_calls - 1):
             start_s = start_s + self.call_s + self.delay_s
         return start_s + self.call_s

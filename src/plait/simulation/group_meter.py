@@ -64,9 +64,11 @@ class GroupMeter:
         """All but the first of several calls need not wait."""
         cluster = self._cluster
         cluster.num_calls += num_calls
-        cluster.call_waits.add(waited_s)
-        if num_calls > 1:
-            cluster.call_waits.add_zeros(num_calls - 1)
+        if waited_s > 0.0:
+            cluster.call_waits.add(waited_s)
+            num_calls -= 1
+        if num_calls:
+            cluster.call_waits.add_zeros(num_calls)
         if call.deployment != self._last:
             cluster.num_switches += self._last != ""
             self._last = call.deployment

@@ -1,9 +1,9 @@
 """A worker group in simulated time: the service's own queue and ledger decide what runs and what moves.
 
 - One call at a time, setup before it, never interrupted but by `withdraw`: its job moved, or its devices are lost.
-- Jobs submit *stretches*: calls one after another, with delays between. While nobody else has a call here all of them are one event,
-  since nobody could get in between. As soon as another call comes, the stretch ends with the call that runs; in a delay, at once. So
-  what runs when is as if each call were submitted by itself.
+- Jobs submit *stretches*: calls one after another, with delays between. While nobody else has a call here all of them are one
+  event, since nobody could get in between. As soon as another call comes, the stretch ends with the call that runs; in a delay, at
+  once. So what runs when is as if each call were submitted by itself.
 """
 
 from collections.abc import Callable

@@ -27,6 +27,8 @@ class JobPart:
     deployment: str
     rng: random.Random
     ends_s: deque[float]
+    on_ended: Callable[[int], None] = lambda num_calls: None
+    """Told of each stretch, how many of its calls have ended."""
     group: SimulatedGroup | None = None
     steps_done: int = 0
     is_in_step: bool = False
@@ -53,7 +55,7 @@ class JobPart:
         self.call_s = self.left_s = self.shape.call_s * factor / self.shape.num_calls
         self.calls_left, self.is_in_step = self.shape.num_calls, True
 
-    def issue(self, now_s: float, fill: float, on_ended: Callable[[int], None]) -> None:
+    def issue(self, now_s: float, fill: float) -> None:
         """All calls that are left of the step; only the next one if part of it ran elsewhere."""
         assert self.group is not None
         self._num_issued += 1
@@ -62,7 +64,7 @@ class JobPart:
         num_calls = self.calls_left if self.left_s == self.call_s else 1
         call = self._call(self.calls_left, now_s)
         last = self._call(1, now_s) if num_calls > 1 and self.role is Role.TRAIN else None
-        self.work = CallStretch(call, self.role, self.left_s, on_ended, num_calls, self.shape.delay_s, fill, last, num_calls)
+        self.work = CallStretch(call, self.role, self.left_s, self.on_ended, num_calls, self.shape.delay_s, fill, last, num_calls)
         self.group.submit(self.work)
 
     def _call(self, calls_left: int, now_s: float) -> FunctionCall:

@@ -7,6 +7,7 @@ with that clock exactly.
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import simpy
 
@@ -28,7 +29,9 @@ class SimulatedJob:
     ) -> None:  # fmt: skip
         self.env, self.shape, self._on_step, self._on_end = env, shape, on_step, on_end
         self._record: OnRecord | None = None
-        self._parts = {role: self._part(role, part, seed) for role, part in shape.parts.items()}
+        self._parts = {role: self._part(role, shape.parts[role], seed) for role in shape.parts}
+        for part in self._parts.values():
+            part.on_ended = partial(self._ended, part)
         self._rollout, self._train = self._parts[Role.ROLLOUT], self._parts[Role.TRAIN]
         self._not_before_s = 0.0
         self._epoch = 0
@@ -135,7 +138,7 @@ class SimulatedJob:
         self._issue(part)
 
     def _issue(self, part: JobPart) -> None:
-        part.issue(self.env.now, self.shape.fill, lambda num_calls: self._ended(part, num_calls))
+        part.issue(self.env.now, self.shape.fill)
 
     def _wait(self, part: JobPart, since_s: float | None = None) -> None:
         """For the next call, since now or since the one before ended."""
