@@ -31,6 +31,9 @@ STRANDS = """## What each strand adds on top of the others
 *Sharing*: tasks share one base's devices. *Divided*: rollouts in chunks, scheduled in context, drafted from siblings.
 *Multiplexing*: jobs share worker groups, call by call. Device-hours are those that worker groups hold, for each step of a task; the
 last column compares with none of the three."""
+SPEED = """One core; memory is what a simulation adds at its peak. An *event* is the start or the end of a function call or of a
+chunk, or a decode step of an engine. What nobody can get in between of is one event on the clock, with the same result: calls to
+the last bit, decode steps at costs that grow evenly between two changes of a batch."""
 FULL = "python -m benchmarks.simulation --part "
 KNOWN = {True: "yes", False: "-"}
 
@@ -127,9 +130,7 @@ def _validation(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _speed(found: Mapping[str, Any]) -> Iterator[str]:
-    yield """One core; memory is what a simulation adds at its peak. An *event* is the start or the end of a function call or of a chunk,
-or a decode step of an engine. What nobody can get in between of is one event on the clock, with the same result: calls to the last bit,
-decode steps at costs that grow evenly between two changes of a batch."""
+    yield SPEED
     yield table(
         ("case", "system", "simulated", "events", "on the clock", "seconds", "events a second", "memory"),
         [(r["case"], r["system"], _span(r["days"]), f"{r['events']:,}", f"{r['clock_events']:,}", f"{r['seconds']:,.1f}",

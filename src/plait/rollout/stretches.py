@@ -34,7 +34,7 @@ class Stretches:
         return tokens
 
     def _may_stretch(self, engine: EngineState, engines: Sequence[EngineState]) -> bool:
-        return not self._has_idle(engines) or not self._chunks.get(engine.name)
+        return not self._chunks.get(engine.name) or not self._has_idle(engines)
 
     def _has_idle(self, engines: Sequence[EngineState]) -> bool:
         return any(engine.max_rows and not engine.num_rows for engine in engines)
