@@ -22,6 +22,7 @@ from plait.simulation.cluster import SimulatedCluster
 from plait.simulation.job_results import costs_of
 from plait.simulation.job_scenario import JobScenario
 from plait.simulation.job_workload import cluster_of, jobs_of
+from plait.simulation.lasting import lasting
 from plait.simulation.load_scenario import load_scenario
 from plait.simulation.scenario import TaskScenario
 from plait.simulation.task_simulation import TaskSimulation
@@ -54,10 +55,10 @@ def run_speed(is_quick: bool) -> Found:
 
 
 def run_jobs(name: str, system: str, days: int) -> Run:
-    """A day's jobs come on so many days; until all have ended."""
+    """As many jobs as fill the cluster for so many days; until all have ended."""
     scenario = load_scenario(name)
     assert isinstance(scenario, JobScenario)
-    scenario = scenario.model_copy(update={"days": days})
+    scenario = lasting(scenario.model_copy(update={"days": days}))
     chosen = next(one for one in scenario.systems if one.name == system)
     simulated = SimulatedCluster(cluster_of(scenario), chosen.policy, chosen.order, 0, costs_of=costs_of(scenario))
     simulated.add(jobs_of(scenario, chosen, 0, False))

@@ -99,12 +99,13 @@ def test_what_cannot_be_done_is_told(arguments: list[str], words: str, capsys: p
 
 def test_days_of_jobs(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
-    path.write_text(JOBS.replace("steps = 12", "steps = 2"), encoding="utf-8")
-    call("simulate", str(path), "--days", "2", "--json", str(tmp_path / "out.json"))
+    path.write_text(JOBS, encoding="utf-8")
+    call("simulate", str(path), "--days", "0.5", "--json", str(tmp_path / "out.json"))
     systems = json.loads((tmp_path / "out.json").read_text())["systems"]
-    assert [len(system["works"]) for system in systems] == [8, 8]
-    assert all(system["figures"]["ended"] == 8 for system in systems)
-    assert all(86_400 < system["end_s"] < 2 * 86_400 for system in systems)
+    counts = [system["figures"]["ended"] for system in systems]
+    assert counts == [len(system["works"]) for system in systems] == [counts[0]] * 2
+    assert counts[0] == pytest.approx(43_200 * 32 / (16 * 12 * 240), abs=1)
+    assert all(0.9 * 43_200 < system["end_s"] < 2 * 43_200 for system in systems)
 
 
 def test_a_plan_is_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,10 @@ import json
 import pytest
 
 from plait.simulation.figures import figures_of
-from plait.simulation.job_scenario import JobScenario
-from plait.simulation.job_workload import jobs_of
 from plait.simulation.load_scenario import parse_scenario
 from plait.simulation.results import ScenarioResult
 from plait.simulation.simulate import simulate
 from tests.simulation.golden_files import FOLDER, TEXTS, figures, result_of
-from tests.simulation.scenarios import JOBS
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +62,3 @@ def test_progress_goes_from_nothing_to_all() -> None:
     shares = [share for share in told if share is not None]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
-
-
-def test_every_day_brings_jobs_of_its_own() -> None:
-    one, three = (parse_scenario(days + JOBS.replace("steps = 12", "steps = 12\nsteps_sigma = 0.5")) for days in ("", "days = 3\n"))
-    assert isinstance(one, JobScenario)
-    assert isinstance(three, JobScenario)
-    first, jobs = (jobs_of(scenario, scenario.systems[0], 0, False) for scenario in (one, three))
-    assert jobs[:4] == first
-    since_s = [job.arrival_s - first[number % 4].arrival_s for number, job in enumerate(jobs)]
-    assert since_s == [86_400.0 * (number // 4) for number in range(12)]
-    assert len({job.job_id for job in jobs}) == 12
-    assert [job.steps for job in jobs[4:8]] != [job.steps for job in first]
-    quick = jobs_of(three, three.systems[0], 0, True)
-    assert quick[4].arrival_s == pytest.approx(8640.0)
-
-
-def test_a_kind_of_one_job_a_day_has_a_name_for_each() -> None:
-    scenario = parse_scenario("days = 2\n" + JOBS.replace("count = 4", "count = 1"))
-    assert isinstance(scenario, JobScenario)
-    assert [job.job_id for job in jobs_of(scenario, scenario.systems[0], 0, False)] == ["small-0001", "small-0002"]

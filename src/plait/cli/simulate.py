@@ -19,7 +19,7 @@ scenario compares, and prints their figures side by side.
   plait simulate eight-tasks --quick               a first look, with a tenth of the steps
   plait simulate eight-tasks --html report.html    with charts
   plait simulate my.toml --seed 7 --json out.json  a file of your own: docs/simulation.md says how to write one
-  plait simulate plexrl-2048 --days 30             a month of jobs instead of a day's
+  plait simulate plexrl-2048 --days 30             as many jobs as fill the cluster for a month
 
   plait simulate --from RUN --devices 8 --copies 4 what a recorded run would do on other hardware, with more tasks
 
@@ -31,7 +31,7 @@ def simulate(
     scenario: Annotated[str | None, typer.Argument(help="A shipped scenario or a TOML file; without it, an explanation.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of all that is drawn, instead of the scenario's.", min=0)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="With a tenth of the steps.")] = False,
-    days: Annotated[int | None, typer.Option(help="Jobs come anew on so many days, instead of the scenario's.", min=1)] = None,
+    days: Annotated[float | None, typer.Option(help="As many jobs as fill the cluster for so many days.", min=0.01)] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all that was measured as JSON.", metavar="FILE")] = None,
     csv_folder: Annotated[Path | None, typer.Option("--csv", help="Write tables as CSV.", metavar="FOLDER")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write a report with charts.", metavar="FILE")] = None,
@@ -70,14 +70,14 @@ def simulate(
     write_files(result, json_file, csv_folder, html_file)
 
 
-def _lasting(scenario: "Scenario", days: int | None) -> "Scenario":
+def _lasting(scenario: "Scenario", days: float | None) -> "Scenario":
     from plait.simulation.job_scenario import JobScenario
 
     if days is None:
         return scenario
     if not isinstance(scenario, JobScenario):
         raise ConfigError(
-            f'--days {days}: the scenario has kind = "tasks".', "Give its tasks more steps; --days is for scenarios of jobs."
+            f'--days {days:g}: the scenario has kind = "tasks".', "Give its tasks more steps; --days is for scenarios of jobs."
         )
     return scenario.model_copy(update={"days": days})
 

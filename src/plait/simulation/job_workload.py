@@ -32,26 +32,23 @@ def failures_of(scenario: JobScenario) -> list[NodeFailure]:
 
 
 def jobs_of(scenario: JobScenario, system: JobSystem, seed: int, is_quick: bool) -> list[JobShape]:
-    share = QUICK_SHARE if is_quick else 1.0
-    days = [(day, scenario.days) for day in range(scenario.days)]
-    return [shape for settings in scenario.jobs for day in days for shape in _kind(settings, system, seed, share, *day)]
+    return [shape for settings in scenario.jobs for shape in _kind(settings, system, seed, QUICK_SHARE if is_quick else 1.0)]
 
 
-def _kind(settings: JobSettings, system: JobSystem, seed: int, share: float, day: int, days: int) -> list[JobShape]:
-    """Of one day. The first day's are the same whatever the number of days."""
-    rng = random.Random(f"{seed}/{settings.name}/{day}" if day else f"{seed}/{settings.name}")
-    shapes, arrival_s = [], settings.arrival_s + day * DAY_S * share
-    for number in range(day * settings.count, (day + 1) * settings.count):
+def _kind(settings: JobSettings, system: JobSystem, seed: int, share: float) -> list[JobShape]:
+    rng = random.Random(f"{seed}/{settings.name}")
+    shapes, arrival_s = [], settings.arrival_s
+    for number in range(settings.count):
         steps = settings.steps * share * rng.lognormvariate(0.0, settings.steps_sigma)
         factor = rng.lognormvariate(0.0, settings.seconds_sigma)
         gap = rng.expovariate(1.0)
-        name = settings.name if settings.count * days == 1 else f"{settings.name}-{number + 1:04}"
-        shapes.append(_shape(settings, system, name, arrival_s, max(1, round(steps)), factor))
+        name = settings.name if settings.count == 1 else f"{settings.name}-{number + 1:04}"
+        shapes.append(shape_of(settings, system, name, arrival_s, max(1, round(steps)), factor))
         arrival_s += settings.arrival_every_s * share * (gap if settings.arrivals == "poisson" else 1.0)
     return shapes
 
 
-def _shape(settings: JobSettings, system: JobSystem, name: str, arrival_s: float, steps: int, factor: float) -> JobShape:
+def shape_of(settings: JobSettings, system: JobSystem, name: str, arrival_s: float, steps: int, factor: float) -> JobShape:
     is_colocated = settings.colocated if system.colocated is None else system.colocated
     staleness = settings.staleness if system.staleness is None else system.staleness
     devices = max(settings.rollout.devices, settings.train.devices) if is_colocated else 0
