@@ -37,7 +37,10 @@ class Stretches:
         return not self._chunks.get(engine.name) or not self._has_idle(engines)
 
     def _has_idle(self, engines: Sequence[EngineState]) -> bool:
-        return any(engine.max_rows and not engine.num_rows for engine in engines)
+        for engine in engines:
+            if not engine.num_rows and engine.max_rows:
+                return True
+        return False
 
     def ended(self, chunk_id: str, engine: str) -> None:
         self._chunks.get(engine, set()).discard(chunk_id)

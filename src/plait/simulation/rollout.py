@@ -37,7 +37,7 @@ class SimulatedRollout:
         self.concurrency = {name: ConcurrencyController(max_rows, max_rows // 2) for name in engines} if adapts_rows else {}
         self._num_told: Counter[str] = Counter()
         """Tokens that controllers were told of."""
-        self.dispatcher = Dispatcher(scheduler, self._rows_of if adapts_rows else lambda _: max_rows)
+        self.dispatcher = Dispatcher(scheduler, self._rows_of if adapts_rows else dict.fromkeys(engines, max_rows).__getitem__)
         self.caches = Caches({name: costs.fetch_s for name, costs in engines.items()}, pool_tokens)
         self.lengths: dict[str, int] = {}
         self._requests: dict[str, tuple[GenerationRequest, OnDone]] = {}
