@@ -6,6 +6,7 @@
   and how the headline changes with what was assumed. `--quick`: a smaller cluster with the same load on each engine.
 - "strands": multi-task sharing, divided rollout with context and drafts, function-level multiplexing: all eight combinations.
 - "validation": `marlaas` and `seer` on this machine's cost profile, against benchmarks/results/.
+- "speed": events a second, simulated days a minute and memory, of a month of jobs on 2048 devices and of rollouts in chunks.
 - With `--results`, each part writes simulation-PART.json there; docs/make_results.py makes docs/results.md of these files.
 """
 
@@ -18,6 +19,7 @@ from rich.console import Console
 from benchmarks.common import write_json
 from benchmarks.simulation_found import Found
 from benchmarks.simulation_papers import PAPERS, run_paper
+from benchmarks.simulation_speed import run_speed
 from benchmarks.simulation_strands import run_strands
 from benchmarks.simulation_table import print_part
 from benchmarks.simulation_validation import run_validation
@@ -42,7 +44,7 @@ def main() -> None:
 
 def parts() -> Mapping[str, Part]:
     papers: dict[str, Part] = {paper: lambda is_quick, paper=paper: run_paper(paper, is_quick) for paper in PAPERS}  # type: ignore[misc]
-    return papers | {"strands": run_strands, "validation": run_validation}
+    return papers | {"strands": run_strands, "validation": run_validation, "speed": run_speed}
 
 
 if __name__ == "__main__":

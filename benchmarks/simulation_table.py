@@ -13,6 +13,7 @@ COLUMNS = {
     "sensitivity": ("assumption", "value"),
     "grid": ("model", "tasks", "system", "steps_per_hour", "makespan_s", "first_step_s", "utilisation"),
     "strands": ("sharing", "seer", "multiplexing", "device_hours_per_step", "gain"),
+    "speed": ("case", "system", "days", "events", "clock_events", "seconds", "events_per_s", "days_per_minute", "grown_bytes"),
     "validation": ("case", "system", "figure", "measured", "simulated", "difference"),
 }
 

@@ -31,6 +31,9 @@ STRANDS = """## What each strand adds on top of the others
 *Sharing*: tasks share one base's devices. *Divided*: rollouts in chunks, scheduled in context, drafted from siblings.
 *Multiplexing*: jobs share worker groups, call by call. Device-hours are those that worker groups hold, for each step of a task; the
 last column compares with none of the three."""
+SPEED = """One core; memory is what a simulation adds at its peak. An *event* is the start or the end of a function call or of a
+chunk, or a decode step of an engine. What nobody can get in between of is one event on the clock, with the same result: calls to
+the last bit, decode steps at costs that grow evenly between two changes of a batch."""
 FULL = "python -m benchmarks.simulation --part "
 KNOWN = {True: "yes", False: "-"}
 
@@ -55,6 +58,8 @@ def make_page(results: Mapping[str, Mapping[str, Any]]) -> str:
     parts += ["\n\n".join([f"## {title}", *_paper(name, results[name])]) for name, title in TITLES.items() if name in results]
     if "validation" in results:
         parts.append("\n\n".join(["## Against this machine's measurements", *_validation(results["validation"])]))
+    if "speed" in results:
+        parts.append("\n\n".join(["## Speed of the simulator", *_speed(results["speed"])]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -122,6 +127,20 @@ def _validation(found: Mapping[str, Any]) -> Iterator[str]:
          for r in rows],
     )  # fmt: skip
     yield f"`python -m benchmarks.simulation {_quick(found)}--part validation`"
+
+
+def _speed(found: Mapping[str, Any]) -> Iterator[str]:
+    yield SPEED
+    yield table(
+        ("case", "system", "simulated", "events", "on the clock", "seconds", "events a second", "memory"),
+        [(r["case"], r["system"], _span(r["days"]), f"{r['events']:,}", f"{r['clock_events']:,}", f"{r['seconds']:,.1f}",
+          f"{r['events_per_s']:,.0f}", f"{r['grown_bytes'] / 2**20:,.0f} MiB") for r in of(found, "speed")],
+    )  # fmt: skip
+    yield f"`python -m benchmarks.simulation {_quick(found)}--part speed`"
+
+
+def _span(days: float) -> str:
+    return f"{days:.1f} days" if days >= 1 else f"{24 * days:.1f} h"
 
 
 def _quick(found: Mapping[str, Any]) -> str:

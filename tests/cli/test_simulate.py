@@ -84,6 +84,8 @@ def test_a_run_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["simulate", "eight-tasks", "--copies", "2"], "Name a run with --from."),
         (["simulate", "--from", "demo", "--quick"], "has the steps that were recorded"),
         (["simulate", "eight-task"], 'Did you mean "eight-tasks"?'),
+        (["simulate", "eight-tasks", "--days", "2"], "--days is for scenarios of jobs"),
+        (["simulate", "--from", "demo", "--days", "2"], "--days and --from contradict each other"),
         (["plan", "--jobs", "eight-tasks"], "a plan is made for jobs"),
         (["simulate", "eight-tasks", "--quick", "--json", "/nowhere/x.json"], "cannot write /nowhere/x.json"),
     ],
@@ -93,6 +95,17 @@ def test_what_cannot_be_done_is_told(arguments: list[str], words: str, capsys: p
         main(arguments)
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_days_of_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(JOBS, encoding="utf-8")
+    call("simulate", str(path), "--days", "0.5", "--json", str(tmp_path / "out.json"))
+    systems = json.loads((tmp_path / "out.json").read_text())["systems"]
+    counts = [system["figures"]["ended"] for system in systems]
+    assert counts == [len(system["works"]) for system in systems] == [counts[0]] * 2
+    assert counts[0] == pytest.approx(43_200 * 32 / (16 * 12 * 240), abs=1)
+    assert all(0.9 * 43_200 < system["end_s"] < 2 * 43_200 for system in systems)
 
 
 def test_a_plan_is_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ events = st.lists(
         st.tuples(st.just("free"), st.integers(0, 20), st.none()),
         st.tuples(st.just("lose"), st.sampled_from(NAMES), st.none()),
         st.tuples(st.just("add"), st.sampled_from(NAMES), st.none()),
+        st.tuples(st.just("most"), st.sampled_from(NAMES), st.integers(4, 6)),
     ),
     max_size=40,
 )
@@ -23,6 +24,7 @@ def test_sums_are_of_what_is_reserved(events: list[tuple[str, object, int | None
     ledger = EngineLedger()
     held: dict[str, Reservation] = {}
     here = dict.fromkeys(NAMES, True)
+    most = dict.fromkeys(NAMES, 5)
     for name in NAMES:
         ledger.add(name, 100)
     for number, (kind, which, tokens) in enumerate(events):
@@ -38,12 +40,15 @@ def test_sums_are_of_what_is_reserved(events: list[tuple[str, object, int | None
         elif kind == "add" and not here[str(which)]:
             ledger.add(str(which), 100)
             here[str(which)] = True
-        states = ledger.states(lambda name: 5)
+        elif kind == "most":
+            most[str(which)] = tokens or 0
+        states = ledger.states(most.__getitem__)
         assert [state.name for state in states] == list(NAMES)
         for state in states:
             mine = [reservation for reservation in held.values() if reservation.engine == state.name]
             assert state.reserved_tokens == sum(reservation.tokens for reservation in mine)
-            assert state.num_rows == (len(mine) if here[state.name] else 5)
+            assert state.num_rows == (len(mine) if here[state.name] else most[state.name])
+            assert state.max_rows == most[state.name]
 
 
 def test_an_engine_is_added_once_and_a_lost_one_takes_nothing() -> None:

@@ -46,10 +46,13 @@ def test_affinity_within_a_bound_on_the_load(
 
 def check(name: str, hits: dict[str, int], candidates: list[EngineState]) -> None:
     rows = {each.name: each.num_rows for each in candidates}
-    if max(rows.values()) - min(rows.values()) <= min(MAX_SPREAD, max(1, RELATIVE_SPREAD * max(rows.values()))):
+    follows = max(rows.values()) - min(rows.values()) <= min(MAX_SPREAD, max(1, RELATIVE_SPREAD * max(rows.values())))
+    if follows:
         assert hits[name] == max(hits[each] for each in rows)
     else:
         assert rows[name] == min(rows.values())
+    first = min(candidates, key=lambda each: (-hits[each.name] if follows else 0, each.num_rows, -each.free_tokens))
+    assert name == first.name
 
 
 def test_what_has_gone_is_forgotten() -> None:

@@ -36,7 +36,7 @@ def make_order(name: str) -> Order:
 
 class QueueMachine(RuleBasedStateMachine):
     @initialize(order=st.sampled_from(sorted(SLOW_ORDERS)), setup_s=st.sampled_from((0.5, 3.0)))
-    def start(self, order: str, setup_s: float) -> None:
+    def begin(self, order: str, setup_s: float) -> None:
         self.services = ServiceTimes()
         self.slots = ResidentSlots(SetupTimes(setup_s))
         self.queue = GroupQueue(make_order(order), self.services, self.slots)
@@ -56,6 +56,17 @@ class QueueMachine(RuleBasedStateMachine):
         call = FunctionCall(str(self.number), deployment, function, stream, size, self.now_s - age_s)
         self.queue.add(call)
         self.slow.calls.append(call)
+
+    @precondition(lambda self: not self.slow.running and not self.slow.calls)
+    @rule(deployment=st.sampled_from(DEPLOYMENTS), size=st.sampled_from((0, 4, 100)))
+    def start(self, deployment: str, size: int) -> None:
+        """As adding it, and taking the next."""
+        self.number += 1
+        call = FunctionCall(str(self.number), deployment, "forward", "x", size, self.now_s)
+        self.queue.start(call, self.now_s)
+        self.slow.calls.append(call)
+        self.slow.start(call)
+        self.slots.enter(deployment)
 
     @rule(seconds=st.sampled_from((0.5, 2.0)))
     def pass_time(self, seconds: float) -> None:
@@ -210,3 +221,15 @@ def test_calls_that_came_and_went_leave_nothing_behind() -> None:
     kept = [queue._streams, queue._entries, queue._num_waiting, fronts.calls, fronts._keys, fronts._fronts, fronts._behind]
     assert not any(kept)
     assert not fronts._entries
+
+
+def test_nothing_starts_past_what_waits_or_runs() -> None:
+    queue, _ = queue_of()
+    queue.start(call_of(1), 0.0)
+    with pytest.raises(PlaitError, match="call '2' cannot start: others wait or run"):
+        queue.start(call_of(2), 0.0)
+    queue.add(call_of(2))
+    queue.done("1", 1.0, 1.0)
+    with pytest.raises(PlaitError, match="call '3' cannot start"):
+        queue.start(call_of(3), 1.0)
+    assert queue.totals.num_calls == 1

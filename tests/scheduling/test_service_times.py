@@ -26,6 +26,16 @@ def test_a_moving_average_is_a_mean_and_then_exponential(values: list[float]) ->
     assert average.value == pytest.approx(expected, abs=1e-6)
 
 
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(1, 9)), max_size=9))
+def test_equal_calls_at_once_teach_the_same_as_one_by_one(values: list[tuple[float, int]]) -> None:
+    at_once, one_by_one = ServiceTimes(), ServiceTimes()
+    for service_s, count in values:
+        at_once.observe(call_of(), service_s, count)
+        for _ in range(count):
+            one_by_one.observe(call_of(), service_s)
+        assert at_once.estimate_s(call_of()) == one_by_one.estimate_s(call_of())
+
+
 @given(st.integers(2, 2**70))
 def test_two_classes_an_octave(size_tokens: int) -> None:
     assert size_class(2 * size_tokens) == size_class(size_tokens) + 2

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from plait.scheduling.orders import ORDERS
 from plait.simulation.cluster import POLICIES, SimulatedCluster, simulate_jobs
 from plait.simulation.cluster_shape import ClusterShape, NodeFailure
-from plait.simulation.groups import SimulatedGroup
 from plait.simulation.hardware import accelerator
 from plait.simulation.job_shape import JobShape, PartShape
 from plait.simulation.job_systems import SYSTEMS
@@ -110,18 +109,6 @@ def test_all_policies_and_orders_draw_the_same_work() -> None:
     jobs = plexrl_jobs(workload(6), 5)
     results = [simulate_jobs(CLUSTER, jobs, policy, order) for policy, order in (("isolated", "fifo"), ("pack", "hrrs"))]
     assert [job.own_s for job in results[0].jobs] == pytest.approx([job.own_s for job in results[1].jobs])
-
-
-@pytest.mark.parametrize("staleness", [0, 1])
-def test_calls_as_one_event_are_as_calls_one_by_one(staleness: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = plexrl_jobs(workload(6, staleness), 7)
-    failures = [NodeFailure("node-0001", 5000.0, 100.0)]
-    merged = simulate_jobs(CLUSTER, jobs, "isolated", failures=failures)
-    monkeypatch.setattr(SimulatedGroup, "is_exclusive", False)
-    single = simulate_jobs(CLUSTER, jobs, "isolated", failures=failures)
-    assert [job.end_s for job in merged.jobs] == pytest.approx([job.end_s for job in single.jobs])
-    figures = ("num_calls", "busy_share", "setup_share", "lost_share", "device_hours", "decode_realised_to_peak", "num_switches")
-    assert [getattr(merged, name) for name in figures] == pytest.approx([getattr(single, name) for name in figures])
 
 
 def test_one_job_alone_takes_its_steps_one_after_another() -> None:

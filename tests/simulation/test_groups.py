@@ -50,7 +50,7 @@ def group_of(order: Order, budget_bytes: int = 100 * GB) -> tuple[simpy.Environm
 def waits_of(order: Order, calls: list[tuple[float, float]]) -> list[float]:
     """One deployment, a stream for each call, and a function for each service time: expectations are exact."""
     env, group, _ = group_of(order)
-    group.join("d", "d", 0, Tier.HOST)
+    group.join("d", 0, Tier.HOST)
     waits = [0.0] * len(calls)
 
     def submit(index: int) -> None:
@@ -108,8 +108,8 @@ def test_highest_response_ratio_next_waits_as_in_an_obvious_simulation() -> None
 
 def test_a_switch_takes_what_the_cost_model_says_for_the_tiers() -> None:
     env, group, meter = group_of(Fifo(), budget_bytes=100 * GB)
-    group.join("a", "a", 80 * GB, Tier.DISK)
-    group.join("b", "b", 60 * GB, Tier.DISK)
+    group.join("a", 80 * GB, Tier.DISK)
+    group.join("b", 60 * GB, Tier.DISK)
     device, done_s = accelerator("H100"), []
 
     def submit(number: int, deployment: str, role: Role) -> None:
@@ -133,7 +133,7 @@ def test_a_switch_takes_what_the_cost_model_says_for_the_tiers() -> None:
 def test_what_fits_together_stays_and_switches_for_nothing() -> None:
     env, group, meter = group_of(Fifo(), budget_bytes=150 * GB)
     for name in ("a", "b"):
-        group.join(name, name, 70 * GB, Tier.HOST)
+        group.join(name, 70 * GB, Tier.HOST)
     for number in range(20):
         call = FunctionCall(str(number), "ab"[number % 2], "f", "s", 0, 0.0)
         group.submit(CallStretch(call, Role.TRAIN, 1.0, lambda _: None))
@@ -146,7 +146,7 @@ def test_a_withdrawn_call_frees_its_group() -> None:
     env, group, meter = group_of(Fifo())
     done: list[str] = []
     for name in ("a", "b", "c"):
-        group.join(name, name, 0, Tier.HOST)
+        group.join(name, 0, Tier.HOST)
         call = FunctionCall(name, name, "f", "s", 0, 0.0)
         group.submit(CallStretch(call, Role.TRAIN, 10.0, partial(_told, done.append, name)))
     env.run(until=4.0)
@@ -159,37 +159,56 @@ def test_a_withdrawn_call_frees_its_group() -> None:
     assert meter.service_device_s[Role.TRAIN] == pytest.approx(8 * 10.0)
 
 
-def test_a_stretch_is_cut_when_another_job_joins() -> None:
-    """Five calls of 10 s, 2 s apart: at 15 s the second runs, and ends at 22 s; then the other job is served."""
+def cut_at(time_s: float) -> tuple[list[tuple[str, int, float]], SimulatedGroup, ClusterMeter]:
+    """Five calls of 10 s, 2 s apart, of which the last is another function; another job's call comes meanwhile."""
     env, group, meter = group_of(Fifo())
-    group.join("a", "a", 0, Tier.HOST)
+    for name in ("a", "b"):
+        group.join(name, 0, Tier.HOST)
     ends: list[tuple[str, int, float]] = []
     first, last = (FunctionCall("a", "a", name, "s", 0, 0.0) for name in ("f", "last"))
     stretch = CallStretch(first, Role.TRAIN, 10.0, lambda num: ends.append(("a", num, env.now)), 5, 2.0, 1.0, last, 5)
     group.submit(stretch)
-    env.run(until=15.0)
-    group.join("b", "b", 0, Tier.HOST)
-    group.submit(
-        CallStretch(FunctionCall("b", "b", "f", "s", 0, 15.0), Role.TRAIN, 3.0, lambda num: ends.append(("b", num, env.now)))
-    )
+    env.run(until=time_s)
+    call = FunctionCall("b", "b", "f", "s", 0, time_s)
+    group.submit(CallStretch(call, Role.TRAIN, 3.0, lambda num: ends.append(("b", num, env.now))))
     env.run()
+    assert meter.num_calls == meter.call_waits.count == 1 + ends[0][1]
+    assert meter.service_device_s[Role.TRAIN] == pytest.approx(8 * (3.0 + 10.0 * ends[0][1]))
+    return ends, group, meter
+
+
+def test_a_stretch_is_cut_when_another_call_comes() -> None:
+    """At 15 s the second call runs, and ends at 22 s; then the other job is served."""
+    ends, group, _ = cut_at(15.0)
     assert ends == [("a", 2, 22.0), ("b", 1, 25.0)]
-    assert meter.num_calls == meter.call_waits.count == 3
-    assert group.services.estimate_s(first) == pytest.approx(10.0)
-    assert group.services.estimate_s(last) == 1.0  # It has not run.
+    assert group.services.estimate_s(FunctionCall("x", "a", "f", "s", 0, 0.0)) == pytest.approx(10.0)
+    assert group.services.estimate_s(FunctionCall("x", "c", "last", "s", 0, 0.0)) == 1.0  # It has not run.
+
+
+def test_a_call_that_comes_in_a_delay_of_a_stretch_is_served_at_once() -> None:
+    ends, _, meter = cut_at(23.0)
+    assert ends == [("a", 2, 23.0), ("b", 1, 26.0)]
+    assert meter.call_waits.largest == 0.0
+
+
+def test_a_stretch_whose_last_call_runs_is_whole() -> None:
+    ends, group, _ = cut_at(50.0)
+    assert ends == [("a", 5, 58.0), ("b", 1, 61.0)]
+    assert group.services.estimate_s(FunctionCall("x", "a", "last", "s", 0, 0.0)) == pytest.approx(10.0)
 
 
 @given(
-    call_s=st.floats(0.1, 10), delay_s=st.sampled_from([0.0, 1.5]), num_calls=st.integers(1, 5), share=st.floats(0, 1)
+    call_s=st.floats(0.1, 10), delay_s=st.sampled_from([0.0, 1.5]), num_calls=st.integers(1, 5), share=st.floats(-0.1, 1.1)
 )  # fmt: skip
 def test_how_far_a_stretch_is(call_s: float, delay_s: float, num_calls: int, share: float) -> None:
     call = FunctionCall("a", "a", "f", "s", 0, 0.0)
     stretch = CallStretch(call, Role.TRAIN, call_s, lambda _: None, num_calls, delay_s)
-    elapsed_s = share * stretch.span_s
-    num_ended, ran_s = stretch.done_after(elapsed_s)
-    starts = [index * (call_s + delay_s) for index in range(num_calls)]
-    assert 0 <= num_ended <= num_calls
-    assert 0 <= ran_s <= call_s
-    expected_s = sum(max(0.0, min(call_s, elapsed_s - start)) for start in starts)
-    assert num_ended * call_s + ran_s == pytest.approx(expected_s, abs=1e-6)
-    assert stretch.done_after(-1.0) == (0, 0.0)
+    now_s = 100.0 + share * (stretch.end_s(100.0) - 100.0)
+    num_ended, ran_s, idle_since_s = stretch.progress(100.0, now_s)
+    starts = [100.0 + index * (call_s + delay_s) for index in range(num_calls)]
+    assert stretch.end_s(100.0) == pytest.approx(starts[-1] + call_s)
+    assert num_ended == pytest.approx(sum(start + call_s <= now_s for start in starts), abs=0 if delay_s else 1)
+    done_s = sum(max(0.0, min(call_s, now_s - start)) for start in starts)
+    assert num_ended * call_s + ran_s == pytest.approx(done_s, abs=1e-6)
+    is_idle = num_ended > 0 and not ran_s and (num_ended == num_calls or now_s < starts[num_ended])
+    assert (idle_since_s is not None) == is_idle

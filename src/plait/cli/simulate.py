@@ -9,6 +9,7 @@ import typer
 from plait.types.errors import ConfigError
 
 if TYPE_CHECKING:
+    from plait.simulation.load_scenario import Scenario
     from plait.simulation.results import ScenarioResult
 
 EXPLANATION = """\
@@ -18,6 +19,7 @@ scenario compares, and prints their figures side by side.
   plait simulate eight-tasks --quick               a first look, with a tenth of the steps
   plait simulate eight-tasks --html report.html    with charts
   plait simulate my.toml --seed 7 --json out.json  a file of your own: docs/simulation.md says how to write one
+  plait simulate plexrl-2048 --days 30             as many jobs as fill the cluster for a month
 
   plait simulate --from RUN --devices 8 --copies 4 what a recorded run would do on other hardware, with more tasks
 
@@ -29,6 +31,7 @@ def simulate(
     scenario: Annotated[str | None, typer.Argument(help="A shipped scenario or a TOML file; without it, an explanation.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of all that is drawn, instead of the scenario's.", min=0)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="With a tenth of the steps.")] = False,
+    days: Annotated[float | None, typer.Option(help="As many jobs as fill the cluster for so many days.", min=0.01)] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all that was measured as JSON.", metavar="FILE")] = None,
     csv_folder: Annotated[Path | None, typer.Option("--csv", help="Write tables as CSV.", metavar="FOLDER")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write a report with charts.", metavar="FILE")] = None,
@@ -50,6 +53,8 @@ def simulate(
         _check_folder(file)
     if run is not None and quick:
         raise ConfigError("--quick and --from contradict each other.", "A replay has the steps that were recorded.")
+    if run is not None and days is not None:
+        raise ConfigError("--days and --from contradict each other.", "A replay is as long as what was recorded.")
     if run is not None:
         result = _replay(run, runs, scenario, seed, (accelerator, devices, model, copies))
     elif (accelerator, devices, model, copies) != (None, None, None, 1):
@@ -58,11 +63,23 @@ def simulate(
         _explain()
         return
     else:
-        loaded = load_scenario(scenario)
+        loaded = _lasting(load_scenario(scenario), days)
         with progress() as tell:
             result = run_simulation(loaded, Path(scenario).stem, seed, quick, tell)
     print_result(result)
     write_files(result, json_file, csv_folder, html_file)
+
+
+def _lasting(scenario: "Scenario", days: float | None) -> "Scenario":
+    from plait.simulation.job_scenario import JobScenario
+
+    if days is None:
+        return scenario
+    if not isinstance(scenario, JobScenario):
+        raise ConfigError(
+            f'--days {days:g}: the scenario has kind = "tasks".', "Give its tasks more steps; --days is for scenarios of jobs."
+        )
+    return scenario.model_copy(update={"days": days})
 
 
 def _explain() -> None:

@@ -99,13 +99,12 @@ class ContextScheduler:
 
     def _wait(self, sample: Sample) -> None:
         request, tenant = sample.request, sample.tenant
+        sample.budget_tokens = request.chunk_budget(self.chunk_tokens)
+        sample.footprint_tokens = placement_tokens(request, sample.budget_tokens)
         self._queues[tenant, request.queue].push(sample)
-        self._smallest.put(request.request_id, (self._footprint(request), sample.number))
+        self._smallest.put(request.request_id, (sample.footprint_tokens, sample.number))
         self._lines.setdefault(tenant, FairLine()).enter(request.queue)
         self._tenants.enter(tenant)
-
-    def _footprint(self, request: GenerationRequest) -> int:
-        return placement_tokens(request, request.chunk_budget(self.chunk_tokens))
 
     def requeue(self, request_id: str) -> None:
         sample = self._stop(request_id)
@@ -173,12 +172,12 @@ class ContextScheduler:
     # ---- decisions
 
     def place(self, engines: Sequence[EngineState]) -> Placement | None:
-        if not self.num_waiting or all(engine.num_rows >= engine.max_rows for engine in engines):
+        if not self.num_waiting or not any(engine.num_rows < engine.max_rows for engine in engines):
             return None
         held = self._reservation.sample
         if held is not None and (placement := self._start(held, engines, engines)) is not None:
             return placement
-        open_engines = self._reservation.others(engines, 0 if held is None else self._footprint(held.request))
+        open_engines = self._reservation.others(engines, 0 if held is None else held.footprint_tokens)
         head = self._head()
         return self._start(head, open_engines, engines) or self._backfill(head, open_engines, engines)
 
@@ -193,10 +192,11 @@ class ContextScheduler:
 
     def _start(self, sample: Sample, open_engines: Sequence[EngineState], engines: Sequence[EngineState]) -> Placement | None:
         """Place it, if it fits one of the open engines, or none at all for ever."""
-        request = sample.request
-        budget = request.chunk_budget(self.chunk_tokens)
-        footprint = placement_tokens(request, budget)
-        candidates = [engine for engine in open_engines if engine.has_room(footprint)]
+        request, budget, footprint = sample.request, sample.budget_tokens, sample.footprint_tokens
+        candidates = [  # `has_room`, without a call for each.
+            engine for engine in open_engines
+            if engine.num_rows < engine.max_rows and footprint <= engine.cache_tokens - engine.reserved_tokens
+        ]  # fmt: skip
         if candidates:
             name = self.router.choose(request, sample.group.key, candidates)
             self.router.started(request, sample.group.key, name)
@@ -222,12 +222,12 @@ class ContextScheduler:
     def _backfill(self, head: Sample, open_engines: Sequence[EngineState], engines: Sequence[EngineState]) -> Placement | None:
         """Start another than the head, which does not fit: one of the next in its queue, else the smallest of all."""
         smallest = self._smallest.first()
-        free = max((e.free_tokens for e in open_engines if e.num_rows < e.max_rows), default=-1)
+        free = max((e.cache_tokens - e.reserved_tokens for e in open_engines if e.num_rows < e.max_rows), default=-1)
         if smallest is None or self._smallest.key(smallest)[0] > free:
             return None
         looks = self._queues[head.tenant, head.request.queue].candidates(self.limits.num_looks)
         for sample in [*looks, self._samples[smallest]]:
-            if self._footprint(sample.request) <= free and (placement := self._start(sample, open_engines, engines)):
+            if sample.footprint_tokens <= free and (placement := self._start(sample, open_engines, engines)):
                 self._reservation.note_bypass(head, self.limits.max_bypasses)
                 return placement
         return None

@@ -36,7 +36,8 @@ class Dispatcher:
         self.num_moves: Counter[str] = Counter()
         """Chunks that went on at an engine after another had the one before, by the new engine's name."""
         self._ledger, self._stretches = EngineLedger(), Stretches()
-        self._num_chunks = 0
+        self.num_chunks = 0
+        """Handed out, ever."""
 
     @property
     def engines(self) -> list[EngineState]:
@@ -76,15 +77,16 @@ class Dispatcher:
 
     def place(self) -> Handed:
         """All chunks that may start now."""
-        handed, placed = Handed(), list[Placement]()
-        while (placement := self.scheduler.place(self.engines)) is not None:
+        handed, placed, engines = Handed(), list[Placement](), self.engines
+        while (placement := self.scheduler.place(engines)) is not None:
             if placement.problem:
                 self.scheduler.finish(placement.request.request_id)
                 handed.problems.append(placement)
             else:
                 self._reserve(placement)
                 placed.append(placement)
-        engines, is_ample = self.engines, not self.scheduler.num_waiting
+                engines = self.engines
+        is_ample = not self.scheduler.num_waiting
         for placement in placed:
             stretch = self._stretches.grant(placement.request.chunk_id, placement, engines) if is_ample else 0
             chunk = placement.request.next_chunk(placement.budget_tokens, stretch)
@@ -94,8 +96,8 @@ class Dispatcher:
 
     def _reserve(self, placement: Placement) -> None:
         request, engine = placement.request, placement.engine
-        self._num_chunks += 1
+        self.num_chunks += 1
         if request.engine not in ("", engine):
             self.num_moves[engine] += 1
-        request.engine, request.chunk_id = engine, f"{request.request_id}#{self._num_chunks}"
+        request.engine, request.chunk_id = engine, f"{request.request_id}#{self.num_chunks}"
         self._ledger.reserve(request.chunk_id, engine, request.request_id, placement.footprint_tokens)

@@ -34,21 +34,28 @@ class EngineLedger:
         self._accounts: dict[str, _Account] = {}
         self._reservations: dict[str, Reservation] = {}
         """By chunk id."""
-        self._states: dict[str, EngineState] = {}
-        """What schedulers were told, of engines where nothing has changed since."""
+        self._places: dict[str, int] = {}
+        """Of engines, in the order in which they first came."""
+        self._states: list[EngineState] = []
+        """What schedulers were told, in that order,"""
+        self._max_rows: list[int] = []
+        """with so many rows at most."""
+        self._changed: set[str] = set()
+        """Engines that have changed since."""
 
     def add(self, engine: str, cache_tokens: int) -> None:
         """An engine comes, empty. Raises ValueError if one of that name is here."""
         if engine in self._accounts and self._accounts[engine].is_here:
             raise ValueError(f"engine {engine!r} is here already")
         self._accounts[engine] = _Account(cache_tokens)
-        self._states.pop(engine, None)
+        self._places.setdefault(engine, len(self._places))
+        self._changed.add(engine)
 
     def lose(self, engine: str) -> None:
         """It is gone, with all that it had promised; fine if it is not here."""
         if engine in self._accounts:
             self._accounts[engine] = _Account(self._accounts[engine].cache_tokens, is_here=False)
-            self._states.pop(engine, None)
+            self._changed.add(engine)
         self._reservations = {chunk_id: held for chunk_id, held in self._reservations.items() if held.engine != engine}
 
     def reserve(self, chunk_id: str, engine: str, request_id: str, tokens: int) -> None:
@@ -58,7 +65,7 @@ class EngineLedger:
         self._reservations[chunk_id] = Reservation(engine, request_id, tokens)
         account.reserved_tokens += tokens
         account.num_rows += 1
-        self._states.pop(engine, None)
+        self._changed.add(engine)
 
     def free(self, chunk_id: str) -> Reservation | None:
         """What the chunk had; None if it has nothing (any more)."""
@@ -67,19 +74,23 @@ class EngineLedger:
             account = self._accounts[held.engine]
             account.reserved_tokens -= held.tokens
             account.num_rows -= 1
-            self._states.pop(held.engine, None)
+            self._changed.add(held.engine)
         return held
 
     def states(self, max_rows: Callable[[str], int]) -> list[EngineState]:
         """As a scheduler sees them, in the order in which they first came; `max_rows`: how many may run at one just now."""
-        return [self.state(name, max_rows(name)) for name in self._accounts]
+        rows = list(map(max_rows, self._places))
+        if rows == self._max_rows:
+            found = self._states.copy()
+            for name in self._changed:
+                place = self._places[name]
+                found[place] = self._state(name, rows[place])
+        else:
+            found = list(map(self._state, self._places, rows))
+        self._states, self._max_rows, self._changed = found, rows, set()
+        return found.copy()
 
-    def state(self, engine: str, max_rows: int) -> EngineState:
-        known = self._states.get(engine)
-        if known is not None and known.max_rows == max_rows:
-            return known
+    def _state(self, engine: str, max_rows: int) -> EngineState:
         account = self._accounts[engine]
         num_rows = account.num_rows if account.is_here else max_rows
-        state = EngineState(engine, account.cache_tokens, account.reserved_tokens, max_rows, num_rows)
-        self._states[engine] = state
-        return state
+        return EngineState(engine, account.cache_tokens, account.reserved_tokens, max_rows, num_rows)

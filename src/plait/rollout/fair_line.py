@@ -71,8 +71,9 @@ class FairLine:
         """A chunk of a name in the line starts."""
         if name == self.first():
             self._count_turn(name, cost)
-        self._served[name] += cost / self.weight(name)
-        self._latest = max(self._latest, self._served[name])
+        served = self._served[name] = self._served[name] + cost / self._weights.get(name, 1.0)
+        if served > self._latest:
+            self._latest = served
         self._line_up(name)
 
     def refund(self, name: str, cost: float) -> None:

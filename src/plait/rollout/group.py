@@ -54,6 +54,10 @@ class Sample:
     group: Group
     engine: str | None = None
     """Where it runs; None: it waits."""
+    budget_tokens: int = 0
+    """Of its next chunk, while it waits,"""
+    footprint_tokens: int = 0
+    """and what that needs of a cache."""
     charged_tokens: int = 0
     """For the chunk that runs."""
     num_tokens_before: int = 0

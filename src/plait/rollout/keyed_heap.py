@@ -27,34 +27,42 @@ class KeyedHeap(Generic[K]):
 
     def put(self, item: str, key: K) -> None:
         """Add it, or change its key."""
-        if self._keys.get(item) != key:
-            self._keys[item] = key
-            heapq.heappush(self._heap, (key, item))
-            self._compact()
+        keys, heap = self._keys, self._heap
+        if keys.get(item) != key:
+            keys[item] = key
+            heapq.heappush(heap, (key, item))
+            if len(heap) > 2 * len(keys) + 8:
+                self._compact()
 
     def discard(self, item: str) -> None:
         """Take it out, if it is here."""
-        if self._keys.pop(item, None) is not None:
+        keys = self._keys
+        if keys.pop(item, None) is not None and len(self._heap) > 2 * len(keys) + 8:
             self._compact()
 
     def first(self) -> str | None:
-        while self._heap and self._is_stale(self._heap[0]):
-            heapq.heappop(self._heap)
-        return self._heap[0][1] if self._heap else None
+        heap, keys = self._heap, self._keys
+        while heap:
+            key, item = heap[0]
+            if keys.get(item) == key:
+                return item
+            heapq.heappop(heap)
+        return None
 
     def top(self, count: int) -> list[str]:
         """The first `count` in order."""
-        found: dict[str, K] = {}
+        if count == 1:
+            item = self.first()
+            return [] if item is None else [item]
+        found: list[tuple[K, str]] = []
         while len(found) < count and (item := self.first()) is not None:
-            key, _ = heapq.heappop(self._heap)
-            found[item] = key
-        for item, key in found.items():
-            heapq.heappush(self._heap, (key, item))
-        return list(found)
-
-    def _is_stale(self, entry: tuple[K, str]) -> bool:
-        return self._keys.get(entry[1]) != entry[0]
+            found.append(heapq.heappop(self._heap))
+            while self._heap and self._heap[0] == found[-1]:
+                heapq.heappop(self._heap)  # It was put, taken out, and put again with the same key.
+        for entry in found:
+            heapq.heappush(self._heap, entry)
+        return [item for _, item in found]
 
     def _compact(self) -> None:
-        if len(self._heap) > 2 * len(self._keys) + 8:
-            self._heap = sorted((key, item) for item, key in self._keys.items())
+        """Forget what is stale."""
+        self._heap = sorted((key, item) for item, key in self._keys.items())

@@ -19,6 +19,10 @@ RELATIVE_SPREAD = 0.25
 """Of the rows of the fullest: in a tail a few rows are much."""
 
 
+def _free_tokens(engine: EngineState) -> int:
+    return engine.cache_tokens - engine.reserved_tokens
+
+
 class Router:
     def __init__(self, max_spread: int = MAX_SPREAD) -> None:
         self.max_spread = max_spread
@@ -31,8 +35,12 @@ class Router:
         """One of the `candidates`, which have room."""
         hits = self.hits(request, group)
         rows = [engine.num_rows for engine in candidates]
-        follows = max(rows) - min(rows) <= min(self.max_spread, max(1, RELATIVE_SPREAD * max(rows)))
-        return min(candidates, key=lambda e: (-hits.get(e.name, 0) if follows else 0, e.num_rows, -e.free_tokens)).name
+        fewest, most = min(rows), max(rows)
+        if hits and most - fewest <= min(self.max_spread, max(1, RELATIVE_SPREAD * most)):
+            longest = max(hits.get(engine.name, 0) for engine in candidates)
+            candidates = [engine for engine in candidates if hits.get(engine.name, 0) == longest]
+            fewest = min(engine.num_rows for engine in candidates)
+        return max((engine for engine in candidates if engine.num_rows == fewest), key=_free_tokens).name
 
     def hits(self, request: GenerationRequest, group: GroupKey) -> dict[str, int]:
         """Engine -> tokens of the request's prefix it is taken to hold; others hold none."""

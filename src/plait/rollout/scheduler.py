@@ -79,9 +79,9 @@ def placement_tokens(request: GenerationRequest, budget_tokens: int) -> int:
 
 def misfit(request: GenerationRequest, footprint_tokens: int, engines: Sequence[EngineState]) -> str:
     """Why it would fit no engine, were it empty; empty if it would fit one."""
-    largest = max((engine.cache_tokens for engine in engines), default=0)
-    if footprint_tokens <= largest:
+    if any(footprint_tokens <= engine.cache_tokens for engine in engines):
         return ""
+    largest = max((engine.cache_tokens for engine in engines), default=0)
     return (
         f"{len(request.context_tokens)} context tokens, {len(request.tokens)} generated and the next chunk need {footprint_tokens}"
         f" tokens of cache; the largest engine has {largest}"

@@ -34,10 +34,13 @@ class Stretches:
         return tokens
 
     def _may_stretch(self, engine: EngineState, engines: Sequence[EngineState]) -> bool:
-        return not self._has_idle(engines) or not self._chunks.get(engine.name)
+        return not self._chunks.get(engine.name) or not self._has_idle(engines)
 
     def _has_idle(self, engines: Sequence[EngineState]) -> bool:
-        return any(engine.max_rows and not engine.num_rows for engine in engines)
+        for engine in engines:
+            if not engine.num_rows and engine.max_rows:
+                return True
+        return False
 
     def ended(self, chunk_id: str, engine: str) -> None:
         self._chunks.get(engine, set()).discard(chunk_id)
@@ -47,8 +50,10 @@ class Stretches:
 
     def take_back(self, engines: Sequence[EngineState], num_waiting: int) -> list[str]:
         """Engines that are to end their stretches now; they have none from then on."""
-        has_idle = self._has_idle(engines)
-        found = [name for name, chunks in self._chunks.items() if chunks and (num_waiting or (has_idle and len(chunks) > 1))]
+        least = 1 if num_waiting else 2
+        found = [name for name, chunks in self._chunks.items() if len(chunks) >= least]
+        if found and not num_waiting and not self._has_idle(engines):
+            return []
         for name in found:
             del self._chunks[name]
         return found

@@ -64,6 +64,17 @@ class GroupQueue:
         if len(self._streams[entry.stream_key]) == 1:
             self._lead(entry.stream_key)
 
+    def start(self, call: FunctionCall, now_s: float) -> None:
+        """`add` and `next` in one, of a call that comes while nothing waits or runs. PlaitError if something does."""
+        if self._running or self._entries:
+            raise PlaitError(f"call {call.call_id!r} cannot start: others wait or run.", "Add it, and ask for the next.")
+        self._check_new(call)
+        self._num_added += 1
+        entry = Entry(call.arrival_s, self._num_added, call, kind_of(call), (call.deployment, call.stream))
+        self._running, self._started_s = entry, now_s
+        self._order.served(call)
+        self.totals.start(call, now_s)
+
     def next(self, now_s: float) -> FunctionCall | None:
         """The call that starts now; None while one runs, or if none waits."""
         call = None if self._running else self.peek(now_s)

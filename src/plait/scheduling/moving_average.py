@@ -2,6 +2,7 @@
 
 STEP = 0.2
 """Weight of the latest value, once there are 1 / STEP of them."""
+NUM_MEAN = round(1 / STEP)
 
 
 class MovingAverage:
@@ -11,6 +12,10 @@ class MovingAverage:
         self.count = 0
         self.value = 0.0
 
-    def add(self, value: float) -> None:
-        self.count += 1
-        self.value += (value - self.value) * max(1 / self.count, STEP)
+    def add(self, value: float, count: int = 1) -> None:
+        """So many equal values, one after another."""
+        num, found = self.count, self.value
+        for _ in range(count):
+            num += 1
+            found += (value - found) * (STEP if num > NUM_MEAN else 1 / num)
+        self.count, self.value = num, found

@@ -42,13 +42,13 @@ class ServiceTimes:
         self._by_size: dict[tuple[str, str], dict[int, MovingAverage]] = {}
         """The same: (deployment, function) -> class of size; under the deployment "", over all."""
 
-    def observe(self, call: FunctionCall, service_s: float) -> None:
-        """Take a measured time, without setup. PlaitError unless it is finite and at least 0."""
+    def observe(self, call: FunctionCall, service_s: float, count: int = 1) -> None:
+        """Take a measured time, without setup, of so many calls of this kind. PlaitError unless it is finite and at least 0."""
         if not (math.isfinite(service_s) and service_s >= 0):
             raise PlaitError(f"service_s of call {call.call_id!r} is {service_s}.", "Give measured seconds, 0 or more.")
         kind = kind_of(call)
         for average in self._by_kind.get(kind) or self._open(kind):
-            average.add(service_s)
+            average.add(service_s, count)
 
     def estimate_s(self, call: FunctionCall) -> float:
         """Expected seconds of service."""

@@ -1,11 +1,19 @@
 """Function calls that are submitted together: one, or several, one after another, with equal times and delays between."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plait.placement.job import Role
 from plait.scheduling.function_call import FunctionCall
+
+
+class Progress(NamedTuple):
+    num_ended: int
+    ran_s: float
+    """Of the call that runs."""
+    idle_since_s: float | None
+    """When the latest call ended; None while one runs, or has yet to start."""
 
 
 @dataclass(slots=True)
@@ -25,22 +33,25 @@ class CallStretch:
     last_call: FunctionCall | None = None
     planned_calls: int = 1
     """Before it was cut: `last_call` is the last of these."""
+    ended_s: float | None = None
+    """When its last call ended, if nobody was told then: it was ended in the delay after it."""
 
-    @property
-    def span_s(self) -> float:
-        """From the first start to the last end."""
-        return self.num_calls * self.call_s + (self.num_calls - 1) * self.delay_s
+    def end_s(self, start_s: float) -> float:
+        """When the last call ends, if the first one starts then. Added up call by call: the same to the last bit as if each had
+        been an event."""
+        for _ in range(self.num_calls - 1):
+            start_s = start_s + self.call_s + self.delay_s
+        return start_s + self.call_s
 
-    def done_after(self, elapsed_s: float) -> tuple[int, float]:
-        """Calls that have ended so long after the first start (or before it), and seconds that the next one has run."""
-        if elapsed_s <= 0:
-            return 0, 0.0
-        cycle_s = self.call_s + self.delay_s
-        num_whole = math.floor(elapsed_s / cycle_s) if cycle_s else self.num_calls
-        into_s = elapsed_s - num_whole * cycle_s
-        is_between = into_s >= self.call_s
-        num_ended = min(self.num_calls, num_whole + is_between)
-        return num_ended, 0.0 if is_between or num_ended == self.num_calls else into_s
+    def progress(self, start_s: float, now_s: float) -> "Progress":
+        for index in range(self.num_calls):
+            end_s = start_s + self.call_s
+            if now_s < end_s:
+                return Progress(index, max(0.0, now_s - start_s), None)
+            start_s = end_s + self.delay_s
+            if now_s < start_s:
+                return Progress(index + 1, 0.0, end_s)
+        return Progress(self.num_calls, 0.0, end_s)
 
     def calls_like(self, index: int) -> FunctionCall:
         """A call of the same kind as the one of this number."""

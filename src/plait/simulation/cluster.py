@@ -55,19 +55,19 @@ def simulate_jobs(
     for field, name, known in (("policy", policy, POLICIES), ("order", order, ORDERS)):
         if name not in known:
             raise ConfigError(f'{field} = "{name}" is not known.', f"Known are {', '.join(known)}.")
-    simulated = SimulatedCluster(cluster, policy, order, seed, on_busy, costs_of or cluster.costs, retrace_steps)
+    simulated = SimulatedCluster(cluster, policy, order, seed, on_busy, costs_of, retrace_steps)
     simulated.add(jobs, failures)
     return simulated.run(until_s, on_time)
 
 
 class SimulatedCluster:
     def __init__(
-        self, shape: ClusterShape, policy: str, order: str, seed: int, on_busy: OnBusy | None,
-        costs_of: Callable[[str, int], CostModel], retrace_steps: int,
+        self, shape: ClusterShape, policy: str, order: str, seed: int, on_busy: OnBusy | None = None,
+        costs_of: Callable[[str, int], CostModel] | None = None, retrace_steps: int = EVERY_STEPS,
     ) -> None:  # fmt: skip
         self.env = simpy.Environment()
         self.shape, self._policy, self._order, self._seed = shape, policy, order, seed
-        self._on_busy, self._costs_of, self._retrace_steps = on_busy, costs_of, retrace_steps
+        self._on_busy, self._costs_of, self._retrace_steps = on_busy, costs_of or shape.costs, retrace_steps
         self.nodes = {node.node_id: node for node in shape.nodes()}
         self.placer = POLICIES[policy](self.nodes.values())
         self.meter = ClusterMeter()
@@ -185,7 +185,7 @@ class SimulatedCluster:
             for role in pool.roles:
                 groups[role] = group
                 if role not in on:
-                    group.join(job.owner(role), job.deployment(role), job.bytes_of(role), Tier.DISK if is_new else Tier.HOST)
+                    group.join(job.deployment(role), job.bytes_of(role), Tier.DISK if is_new else Tier.HOST)
                     self.book.joins(job_id, pool.group_id, group.meter.num_devices, now_s)
                 on[role] = pool.group_id
         if is_new:
@@ -205,7 +205,7 @@ class SimulatedCluster:
 
     def _part_leaves(self, job: SimulatedJob, role: Role) -> None:
         group_id = self._on[job.shape.job_id].pop(role)
-        self.groups[group_id].leave(job.owner(role), job.deployment(role))
+        self.groups[group_id].leave(job.deployment(role))
         self.book.leaves(job.shape.job_id, group_id, self.env.now)
 
     def _group(self, pool: PoolPlacement, model: str) -> SimulatedGroup:

@@ -79,6 +79,8 @@ class RooflineCosts:
         self.trained_share, self.efficiency = trained_share, efficiency
         self._bytes_per_s = device.memory_bytes_per_s * efficiency.memory * num_devices
         self._flops = device.flops * efficiency.arithmetic * num_devices
+        self._known: dict[int, tuple[float, float, float]] = {}
+        """What the weights, the layers and the reductions of a decode step take, by its rows."""
 
     # ---- rollout
 
@@ -89,7 +91,15 @@ class RooflineCosts:
         return self._step_s(num_tokens, num_tokens * num_tokens / 2, 0.0)
 
     def decode_step_s(self, num_rows: int, context_tokens: int) -> float:
-        return self.verify_step_s(num_rows, context_tokens, 1.0)
+        """As `verify_step_s` of one token a row. Asked twice for every change of a batch."""
+        if not num_rows:
+            return 0.0
+        known = self._known.get(num_rows)
+        if known is None:
+            known = self._known[num_rows] = self._parts_s(num_rows)
+        weights_s, layers_s, reduce_s = known
+        cache_s = context_tokens * self.shape.kv_bytes_per_token / self._bytes_per_s
+        return weights_s + max(self._attention_s(context_tokens), cache_s) + layers_s + reduce_s + self.efficiency.step_s
 
     def verify_step_s(self, num_rows: int, context_tokens: int, tokens_per_row: float) -> float:
         if not num_rows:
@@ -99,12 +109,18 @@ class RooflineCosts:
 
     def _step_s(self, num_tokens: float, num_pairs: float, cache_bytes: float) -> float:
         """`num_pairs` of a query and a key that it attends to, in each layer."""
+        weights_s, layers_s, reduce_s = self._parts_s(num_tokens)
+        return weights_s + max(self._attention_s(num_pairs), cache_bytes / self._bytes_per_s) + layers_s + reduce_s
+
+    def _parts_s(self, num_tokens: float) -> tuple[float, float, float]:
+        """What does not depend on contexts: products with the weights, or reading those; what each layer takes; all-reduces."""
         shape = self.shape
         products = 2 * shape.active_parameters * num_tokens / self._flops
-        attention = 4 * shape.query_width * shape.num_layers * num_pairs / self._flops
         weights = shape.touched_parameters(round(num_tokens)) * shape.bytes_per_parameter / self._bytes_per_s
-        fixed = shape.num_layers * self.efficiency.layer_s
-        return max(products, weights) + max(attention, cache_bytes / self._bytes_per_s) + fixed + self._reduce_s(num_tokens)
+        return max(products, weights), shape.num_layers * self.efficiency.layer_s, self._reduce_s(num_tokens)
+
+    def _attention_s(self, num_pairs: float) -> float:
+        return 4 * self.shape.query_width * self.shape.num_layers * num_pairs / self._flops
 
     def _reduce_s(self, num_tokens: float) -> float:
         """Two all-reduces a layer; each device sends and takes about twice the activations."""

@@ -66,6 +66,11 @@ class SimulatedEngine:
         return len(self._rows) + len(self._joining) + len(self._fetching)
 
     @property
+    def num_steps(self) -> int:
+        """Decode steps that have run."""
+        return self._step
+
+    @property
     def context_tokens(self) -> int:
         """Of the rows, at the beginning of the plan under way."""
         return self._context_tokens

@@ -16,7 +16,10 @@ ACTIVITIES = ("held", "busy", "setup")
 class ClusterMeter:
     """Of all groups together. Times of devices: seconds times devices."""
 
-    service_device_s: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(Role, 0.0))
+    rollout_device_s: float = 0.0
+    """Of calls that roll out,"""
+    train_device_s: float = 0.0
+    """and of those that train."""
     setup_device_s: float = 0.0
     lost_device_s: float = 0.0
     """Of calls that were withdrawn while they ran."""
@@ -31,6 +34,10 @@ class ClusterMeter:
     call_waits: Distribution = field(default_factory=Distribution)
     timelines: dict[tuple[str, str], Timeline] = field(default_factory=dict)
     """(Row, activity) -> seconds times devices."""
+
+    @property
+    def service_device_s(self) -> dict[Role, float]:
+        return {Role.ROLLOUT: self.rollout_device_s, Role.TRAIN: self.train_device_s}
 
     def timeline(self, row: str, activity: str) -> Timeline:
         key = (row, activity)
@@ -57,9 +64,11 @@ class GroupMeter:
         """All but the first of several calls need not wait."""
         cluster = self._cluster
         cluster.num_calls += num_calls
-        cluster.call_waits.add(waited_s)
-        if num_calls > 1:
-            cluster.call_waits.add_zeros(num_calls - 1)
+        if waited_s > 0.0:
+            cluster.call_waits.add(waited_s)
+            num_calls -= 1
+        if num_calls:
+            cluster.call_waits.add_zeros(num_calls)
         if call.deployment != self._last:
             cluster.num_switches += self._last != ""
             self._last = call.deployment
@@ -76,10 +85,12 @@ class GroupMeter:
         cluster, num_devices = self._cluster, self.num_devices
         service_s = num_ended * work.call_s + (part_s if is_kept else 0.0)
         lost_s = 0.0 if is_kept else part_s
-        cluster.service_device_s[work.role] += service_s * num_devices
         if work.role is Role.ROLLOUT:
+            cluster.rollout_device_s += service_s * num_devices
             cluster.filled_device_s += work.fill * service_s * num_devices
             self._has_rolled_out = True
+        else:
+            cluster.train_device_s += service_s * num_devices
         cluster.lost_device_s += lost_s * num_devices
         cluster.setup_device_s += setup_s * num_devices
         self._busy_s += service_s + lost_s

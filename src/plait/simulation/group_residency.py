@@ -33,6 +33,10 @@ class GroupResidency:
         self._num_bytes: dict[str, int] = {}
         self._known_s: dict[str, float] = {}
         """Setups since anything last moved."""
+        self._latest = ""
+        """Whose state came last, or was there; nothing has moved since."""
+        self._unsaved: set[str] = set()
+        """Deployments that have no copy below the device."""
 
     def join(self, deployment: str, num_bytes: int, tier: Tier) -> None:
         """Its state lies in `tier`, below the device."""
@@ -45,6 +49,8 @@ class GroupResidency:
         for tier, key in self.ledger.remove(deployment):
             self.ledger.discard(tier, key)
         del self._num_bytes[deployment]
+        self._unsaved.discard(deployment)
+        self._latest = ""
         self._fit_budget()
 
     def setup_s(self, deployment: str) -> float:
@@ -58,6 +64,9 @@ class GroupResidency:
         """Seconds until it is on the devices; from now on it is."""
         ledger = self.ledger
         ledger.touch(deployment, now_s)
+        if deployment == self._latest:
+            return 0.0
+        self._latest = deployment
         missing = ledger.missing(deployment, Tier.DEVICE)
         if not missing:
             return 0.0
@@ -69,11 +78,15 @@ class GroupResidency:
         assert reservation is not None, "victims made room"
         ledger.commit(reservation)
         ledger.adopt(Tier.HOST, missing)  # What comes from disk comes through host memory.
+        self._unsaved.discard(deployment)
         self._known_s.clear()
         return setup_s
 
     def changed(self, deployment: str) -> None:
         """A call has changed its state: copies below the device are stale, and when it leaves it has to be written."""
+        if deployment in self._unsaved:
+            return
+        self._unsaved.add(deployment)
         for tier in (Tier.HOST, Tier.DISK):
             if self.ledger.has(tier, deployment):
                 self.ledger.discard(tier, deployment)
@@ -83,6 +96,7 @@ class GroupResidency:
         ledger = self.ledger
         if ledger.is_last(Tier.DEVICE, name):
             ledger.adopt(Tier.HOST, ledger.contents(name))
+            self._unsaved.discard(name)
         ledger.discard(Tier.DEVICE, name)
 
     def _fit_budget(self) -> None:

@@ -1,11 +1,11 @@
 """A worker group in simulated time: the service's own queue and ledger decide what runs and what moves.
 
 - One call at a time, setup before it, never interrupted but by `withdraw`: its job moved, or its devices are lost.
-- A job that has the group alone may submit a *stretch*: calls one after another, with delays between, as one event, since nobody
-  else could get in between. As soon as another job joins, the stretch ends with the call that runs, or comes next.
+- Jobs submit *stretches*: calls one after another, with delays between. While nobody else has a call here all of them are one
+  event, since nobody could get in between. As soon as another call comes, the stretch ends with the call that runs; in a delay, at
+  once. So what runs when is as if each call were submitted by itself.
 """
 
-from collections import Counter
 from collections.abc import Callable
 
 import simpy
@@ -33,8 +33,6 @@ class SimulatedGroup:
         self.env, self.name, self.residency, self.meter, self._on_busy = env, name, residency, meter, on_busy
         self.services = ServiceTimes()
         self.queue = GroupQueue(order, self.services, residency)
-        self._owners: Counter[str] = Counter()
-        """With how many deployments each has here."""
         self._works: dict[str, CallStretch] = {}
         """All that wait or run, by call_id."""
         self._running: CallStretch | None = None
@@ -44,28 +42,23 @@ class SimulatedGroup:
         self._end: simpy.Event | None = None
         """Of what runs; that of a withdrawn call comes all the same."""
 
-    @property
-    def is_exclusive(self) -> bool:
-        """Whether one owner has it alone."""
-        return len(self._owners) == 1
-
-    def join(self, owner: str, deployment: str, num_bytes: int, tier: Tier) -> None:
-        """Calls of a deployment may come; its state lies in `tier`. Those of one owner never wait for each other."""
-        self._owners[owner] += 1
+    def join(self, deployment: str, num_bytes: int, tier: Tier) -> None:
+        """Calls of a deployment may come; its state lies in `tier`."""
         self.residency.join(deployment, num_bytes, tier)
-        if not self.is_exclusive:
-            self._cut()
 
-    def leave(self, owner: str, deployment: str) -> None:
+    def leave(self, deployment: str) -> None:
         """None of its calls waits or runs."""
-        self._owners[owner] -= 1
-        if not self._owners[owner]:
-            del self._owners[owner]
         self.residency.leave(deployment)
 
     def submit(self, work: CallStretch) -> None:
         """What it will take, nobody is told before it ends."""
         self._works[work.call.call_id] = work
+        if self._running is not None and self._running.num_calls > 1:
+            self._give_way(self._running)
+        if self._running is None and not len(self.queue):
+            self.queue.start(work.call, self.env.now)
+            self._run(work)
+            return
         self.queue.add(work.call)
         if self._running is None:
             self._start()
@@ -76,18 +69,19 @@ class SimulatedGroup:
         if work is not self._running:
             self.queue.remove(call_id)
             return 0, 0.0
-        elapsed_s = self.env.now - self._start_s
-        num_ended, ran_s = work.done_after(elapsed_s)
-        self._running, self._end = None, None
-        self.queue.done(call_id, None, self.env.now)
-        self._observe(work, num_ended)
-        is_between = num_ended > 0 and not ran_s
-        self.meter.uncount(work.num_calls - num_ended - (not is_between))
-        setup_s = self._setup_s + min(0.0, elapsed_s)
+        num_ended, ran_s, work.ended_s = work.progress(self._start_s, self.env.now)
+        self._free(work, num_ended)
+        self.meter.uncount(work.num_calls - num_ended - (work.ended_s is None))
+        setup_s = self._setup_s + min(0.0, self.env.now - self._start_s)
         self.meter.ran(work, num_ended, setup_s, self.env.now, ran_s, is_kept)
         self._tell(work, num_ended, setup_s, ran_s)
         self._start()
         return num_ended, ran_s
+
+    def num_ended(self, call_id: str) -> int:
+        """Calls of a stretch that have ended by now."""
+        work = self._works[call_id]
+        return work.progress(self._start_s, self.env.now).num_ended if work is self._running else 0
 
     def close(self) -> None:
         """It is no more; nothing waits or runs."""
@@ -99,49 +93,60 @@ class SimulatedGroup:
         if call is None:
             return
         work = self._works[call.call_id]
+        if len(self.queue):
+            work.num_calls = 1
+        self._run(work)
+
+    def _run(self, work: CallStretch) -> None:
+        call, now_s = work.call, self.env.now
         self.meter.started(call, work.num_calls, now_s - call.arrival_s)
         self._setup_s = self.residency.enter(call.deployment, now_s)
         self._running, self._start_s = work, now_s + self._setup_s
-        self._end_at(self._start_s + work.span_s)
+        self._end_at(work.end_s(self._start_s))
 
     def _end_at(self, time_s: float) -> None:
         self._end = self.env.timeout(max(0.0, time_s - self.env.now))
         self._end.callbacks.append(self._ended)
 
-    def _cut(self) -> None:
-        """What runs ends with the call that runs or comes next."""
-        work = self._running
-        if work is None or work.num_calls == 1:
+    def _give_way(self, work: CallStretch) -> None:
+        """Another call comes: what runs ends with the call that runs, or is over if none does."""
+        num_ended, _, idle_since_s = work.progress(self._start_s, self.env.now)
+        num_calls = num_ended + (idle_since_s is None)
+        if num_calls >= work.num_calls:
             return
-        num_ended, _ = work.done_after(self.env.now - self._start_s)
-        if num_ended + 1 < work.num_calls:
-            self.meter.uncount(work.num_calls - num_ended - 1)
-            work.num_calls = num_ended + 1
-            self._end_at(self._start_s + work.span_s)
+        self.meter.uncount(work.num_calls - num_calls)
+        work.num_calls, work.ended_s = num_calls, idle_since_s
+        if idle_since_s is None:
+            self._end_at(work.end_s(self._start_s))
+        else:
+            self._finish(work)
 
     def _ended(self, end: simpy.Event) -> None:
         work = self._running
-        if end is not self._end or work is None:
-            return
-        self._running, self._end = None, None
+        if end is self._end and work is not None:
+            self._finish(work)
+            if self._running is None:
+                self._start()
+
+    def _finish(self, work: CallStretch) -> None:
         del self._works[work.call.call_id]
-        is_one = work.num_calls == 1
-        self.queue.done(work.call.call_id, work.call_s if is_one else None, self.env.now)
-        if not is_one:
-            self._observe(work, work.num_calls)
+        self._free(work, work.num_calls)
         if work.role is Role.TRAIN:
             self.residency.changed(work.call.deployment)
         self.meter.ran(work, work.num_calls, self._setup_s, self.env.now)
         if self._on_busy is not None:
             self._tell(work, work.num_calls, self._setup_s, 0.0)
         work.on_ended(work.num_calls)
-        if self._running is None:
-            self._start()
 
-    def _observe(self, work: CallStretch, num_ended: int) -> None:
-        """As the queue would have, had they come one by one."""
-        for index in range(num_ended):
-            self.services.observe(work.calls_like(index), work.call_s)
+    def _free(self, work: CallStretch, num_ended: int) -> None:
+        """Nothing runs any more; calls that have ended are measured as if they had come one by one."""
+        self._running, self._end = None, None
+        self.queue.done(work.call.call_id, None, self.env.now)
+        has_last = work.last_call is not None and num_ended == work.planned_calls
+        if num_ended > has_last:
+            self.services.observe(work.call, work.call_s, num_ended - has_last)
+        if work.last_call is not None and has_last:
+            self.services.observe(work.last_call, work.call_s)
 
     def _tell(self, work: CallStretch, num_ended: int, setup_s: float, ran_s: float) -> None:
         if self._on_busy is None:
@@ -150,7 +155,8 @@ class SimulatedGroup:
         if setup_s:
             start_s = self._start_s - self._setup_s
             self._on_busy(self.name, start_s, start_s + setup_s, deployment, "setup")
+        start_s = self._start_s
         for index in range(num_ended + (ran_s > 0)):
-            start_s = self._start_s + index * (work.call_s + work.delay_s)
             end_s = start_s + (work.call_s if index < num_ended else ran_s)
             self._on_busy(self.name, start_s, end_s, deployment, work.calls_like(index).function)
+            start_s = end_s + work.delay_s

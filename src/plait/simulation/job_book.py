@@ -39,6 +39,8 @@ class _Membership:
 
 class JobBook:
     def __init__(self) -> None:
+        self.num_open = 0
+        """Jobs that have not ended, and may."""
         self._records: dict[str, _Record] = {}
         self._memberships: dict[int, _Membership] = {}
 
@@ -46,11 +48,7 @@ class JobBook:
         if shape.job_id in self._records:
             raise ConfigError(f"two jobs have the id {shape.job_id!r}.", "Give every job an id of its own.")
         self._records[shape.job_id] = _Record(shape)
-
-    @property
-    def num_open(self) -> int:
-        """Jobs that have not ended, and may."""
-        return sum(record.end_s is None and not record.is_rejected for record in self._records.values())
+        self.num_open += 1
 
     # ---- events
 
@@ -68,8 +66,10 @@ class JobBook:
 
     def rejected(self, job_id: str) -> None:
         self._records[job_id].is_rejected = True
+        self.num_open -= 1
 
     def ended(self, job: SimulatedJob, now_s: float) -> None:
+        self.num_open -= 1
         record = self._records[job.shape.job_id]
         record.end_s, record.steps_done, record.own_s, record.job = now_s, job.steps_done, job.own_s, None
 

@@ -27,6 +27,8 @@ class JobPart:
     deployment: str
     rng: random.Random
     ends_s: deque[float]
+    on_ended: Callable[[int], None] = lambda num_calls: None
+    """Told of each stretch, how many of its calls have ended."""
     group: SimulatedGroup | None = None
     steps_done: int = 0
     is_in_step: bool = False
@@ -38,10 +40,12 @@ class JobPart:
     call_id: str = ""
     """Of what waits or runs; empty in a delay, or if it was withdrawn."""
     is_withdrawn: bool = False
-    is_between: bool = False
-    """It was withdrawn between two calls."""
     own_s: float = 0.0
+    work: CallStretch | None = None
+    """The latest that was submitted."""
     _num_issued: int = field(default=0, repr=False)
+    _num_told: int = field(default=0, repr=False)
+    """Calls of what runs whose end was told already."""
 
     def draw(self, steps: int) -> None:
         """What the calls of the next step will take."""
@@ -51,17 +55,17 @@ class JobPart:
         self.call_s = self.left_s = self.shape.call_s * factor / self.shape.num_calls
         self.calls_left, self.is_in_step = self.shape.num_calls, True
 
-    def issue(self, now_s: float, fill: float, on_ended: Callable[[int], None]) -> None:
-        """The next call; on a group that the job has alone, all that are left of the step."""
+    def issue(self, now_s: float, fill: float) -> None:
+        """All calls that are left of the step; only the next one if part of it ran elsewhere."""
         assert self.group is not None
         self._num_issued += 1
         self.is_withdrawn = False
         self.call_id = f"{self.deployment}/{self._num_issued}"
-        num_calls = self.calls_left if self.group.is_exclusive and self.left_s == self.call_s else 1
+        num_calls = self.calls_left if self.left_s == self.call_s else 1
         call = self._call(self.calls_left, now_s)
         last = self._call(1, now_s) if num_calls > 1 and self.role is Role.TRAIN else None
-        delay_s = self.shape.delay_s
-        self.group.submit(CallStretch(call, self.role, self.left_s, on_ended, num_calls, delay_s, fill, last, num_calls))
+        self.work = CallStretch(call, self.role, self.left_s, self.on_ended, num_calls, self.shape.delay_s, fill, last, num_calls)
+        self.group.submit(self.work)
 
     def _call(self, calls_left: int, now_s: float) -> FunctionCall:
         function = "sample" if self.role is Role.ROLLOUT else "forward_backward" if calls_left > 1 else "optim_step"
@@ -69,18 +73,33 @@ class JobPart:
 
     def ended(self, num_calls: int, record: OnRecord | None) -> None:
         """So many calls, on both clocks."""
-        for _ in range(num_calls):
-            start_s = self.own_s
-            self.own_s += self.call_s
+        if record is not None:
+            self._tell(num_calls, record)
+        self._num_told = 0
+        own_s, call_s, delay_s = self.own_s, self.call_s, self.shape.delay_s
+        self.calls_left -= num_calls
+        for left in range(self.calls_left + num_calls - 1, self.calls_left - 1, -1):
+            own_s += call_s
+            if left:
+                own_s += delay_s
+        self.own_s, self.left_s, self.call_id = own_s, call_s, ""
+
+    def tell(self, record: OnRecord | None) -> None:
+        """All calls that have ended by now, and were not told; with None they are not told at all."""
+        if self.call_id and self.group is not None:
+            num_ended = self.group.num_ended(self.call_id)
             if record is not None:
-                function = "sample" if self.role is Role.ROLLOUT else "train"
-                devices, num_bytes = self.shape.num_devices, self.shape.bytes_per_device
-                record(FunctionRecord(start_s, self.own_s, function, self.role, devices, num_bytes))
-            self.calls_left -= 1
-            if self.calls_left:
-                self.own_s += self.shape.delay_s
-        self.left_s = self.call_s
-        self.call_id = ""
+                self._tell(num_ended, record)
+            self._num_told = num_ended
+
+    def _tell(self, num_ended: int, record: OnRecord) -> None:
+        function = "sample" if self.role is Role.ROLLOUT else "train"
+        devices, num_bytes, start_s = self.shape.num_devices, self.shape.bytes_per_device, self.own_s
+        for index in range(num_ended):
+            end_s = start_s + self.call_s
+            if index >= self._num_told:
+                record(FunctionRecord(start_s, end_s, function, self.role, devices, num_bytes))
+            start_s = end_s + self.shape.delay_s
 
     def withdraw(self, is_kept: bool, record: OnRecord | None) -> None:
         """From its group. `is_kept`: what of a rollout's call is done is; a training call starts anew."""
@@ -91,7 +110,7 @@ class JobPart:
         left_s = self.left_s
         self.ended(num_ended, record)
         self.left_s = left_s - ran_s if is_kept else left_s
-        self.is_withdrawn, self.is_between = True, num_ended > 0 and not ran_s
+        self.is_withdrawn = True
 
     def stop(self, own_s: float) -> None:
         """What it has not finished is lost; its own clock goes back."""

@@ -25,12 +25,12 @@ def simulate_system(
     jobs = jobs_of(scenario, system, seed, is_quick)
     found = simulate_jobs(
         cluster_of(scenario), jobs, system.policy, system.order, seed, failures_of(scenario), scenario.until_s,
-        costs_of=_costs(scenario), on_time=None if on_time is None else lambda time_s: on_time(system.name, time_s),
+        costs_of=costs_of(scenario), on_time=None if on_time is None else lambda time_s: on_time(system.name, time_s),
     )  # fmt: skip
     return _result(scenario, system, jobs, found)
 
 
-def _costs(scenario: JobScenario) -> Callable[[str, int], CostModel]:
+def costs_of(scenario: JobScenario) -> Callable[[str, int], CostModel]:
     """Of moving state; a group that hosts jobs of several models has none in particular."""
     device = cluster_of(scenario).accelerator
     efficiency = Efficiency(**scenario.efficiency.model_dump())

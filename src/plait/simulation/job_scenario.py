@@ -105,6 +105,9 @@ class JobScenario(ScenarioSettings):
     """The workload."""
     systems: Annotated[tuple[JobSystem, ...], Field(min_length=1)] = (JobSystem(name="plait"),)
     """What is compared; the first one is what others are measured against."""
+    days: Positive | None = None
+    """As many jobs come, in the proportions of `count`, as fill all devices for so many days if each has devices of its own; they
+    come evenly over these days. Without it, `count` of each."""
     failures: tuple[FailureSettings, ...] = ()
     """Of nodes."""
     until_s: Positive | None = None

@@ -14,6 +14,7 @@ from plait.simulation.model_shapes import model_shape
 
 QUICK_SHARE = 0.1
 """Of the steps, in a quick look."""
+DAY_S = 86_400.0
 TRAINING_BYTES_PER_PARAMETER = 16.0
 """Weights and gradients in 16 bits, master weights and two moments in 32 (ZeRO, arXiv 1910.02054, section 3.1)."""
 
@@ -42,12 +43,12 @@ def _kind(settings: JobSettings, system: JobSystem, seed: int, share: float) -> 
         factor = rng.lognormvariate(0.0, settings.seconds_sigma)
         gap = rng.expovariate(1.0)
         name = settings.name if settings.count == 1 else f"{settings.name}-{number + 1:04}"
-        shapes.append(_shape(settings, system, name, arrival_s, max(1, round(steps)), factor))
+        shapes.append(shape_of(settings, system, name, arrival_s, max(1, round(steps)), factor))
         arrival_s += settings.arrival_every_s * share * (gap if settings.arrivals == "poisson" else 1.0)
     return shapes
 
 
-def _shape(settings: JobSettings, system: JobSystem, name: str, arrival_s: float, steps: int, factor: float) -> JobShape:
+def shape_of(settings: JobSettings, system: JobSystem, name: str, arrival_s: float, steps: int, factor: float) -> JobShape:
     is_colocated = settings.colocated if system.colocated is None else system.colocated
     staleness = settings.staleness if system.staleness is None else system.staleness
     devices = max(settings.rollout.devices, settings.train.devices) if is_colocated else 0

@@ -7,6 +7,7 @@ with that clock exactly.
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import simpy
 
@@ -20,15 +21,17 @@ TOLERANCE_S = 1e-6
 
 
 class SimulatedJob:
-    """`on_step` and `on_end` are told as a step, and the last one, is trained; `record`, if set, of each call that ended."""
+    """`on_step` and `on_end` are told as a step, and the last one, is trained."""
 
     def __init__(
         self, env: simpy.Environment, shape: JobShape, seed: str, on_step: Callable[["SimulatedJob"], None],
         on_end: Callable[["SimulatedJob"], None],
     ) -> None:  # fmt: skip
         self.env, self.shape, self._on_step, self._on_end = env, shape, on_step, on_end
-        self.record: OnRecord | None = None
-        self._parts = {role: self._part(role, part, seed) for role, part in shape.parts.items()}
+        self._record: OnRecord | None = None
+        self._parts = {role: self._part(role, shape.parts[role], seed) for role in shape.parts}
+        for part in self._parts.values():
+            part.on_ended = partial(self._ended, part)
         self._rollout, self._train = self._parts[Role.ROLLOUT], self._parts[Role.TRAIN]
         self._not_before_s = 0.0
         self._epoch = 0
@@ -38,6 +41,17 @@ class SimulatedJob:
     def _part(self, role: Role, part: PartShape, seed: str) -> JobPart:
         name = f"{self.shape.job_id}/{role.value}"
         return JobPart(role, part, name, random.Random(f"{seed}/{name}"), deque(maxlen=self.shape.staleness + 2))
+
+    @property
+    def record(self) -> OnRecord | None:
+        """Told of each call that ended while it was set; of those of a stretch, when that ends or when this is changed."""
+        return self._record
+
+    @record.setter
+    def record(self, record: OnRecord | None) -> None:
+        for part in self._parts.values():
+            part.tell(self._record)
+        self._record = record
 
     @property
     def steps_done(self) -> int:
@@ -50,10 +64,6 @@ class SimulatedJob:
 
     def deployment(self, role: Role) -> str:
         return self._parts[role].deployment
-
-    def owner(self, role: Role) -> str:
-        """Who never has two calls at a time: the job, if its parts take turns; else each of them."""
-        return self.deployment(role) if self.shape.staleness else self.shape.job_id
 
     def bytes_of(self, role: Role) -> int:
         part = self._parts[role].shape
@@ -75,9 +85,9 @@ class SimulatedJob:
         """On these groups; its next step begins not before `start_s`."""
         self._place(groups, start_s)
         for part in self._parts.values():
-            if part.is_withdrawn and part.is_between:
+            if part.is_withdrawn and part.work is not None and part.work.ended_s is not None:
                 part.is_withdrawn = False
-                self._wait(part)
+                self._wait(part, part.work.ended_s)
             elif part.is_withdrawn:
                 self._issue(part)
         self._advance()
@@ -128,17 +138,20 @@ class SimulatedJob:
         self._issue(part)
 
     def _issue(self, part: JobPart) -> None:
-        part.issue(self.env.now, self.shape.fill, lambda num_calls: self._ended(part, num_calls))
+        part.issue(self.env.now, self.shape.fill)
 
-    def _wait(self, part: JobPart) -> None:
-        self._later(part.shape.delay_s, lambda: self._issue(part))
+    def _wait(self, part: JobPart, since_s: float | None = None) -> None:
+        """For the next call, since now or since the one before ended."""
+        delay_s = part.shape.delay_s
+        self._later(delay_s if since_s is None else max(0.0, since_s + delay_s - self.env.now), lambda: self._issue(part))
 
     def _ended(self, part: JobPart, num_calls: int) -> None:
+        since_s = part.work.ended_s if part.work is not None else None
         part.ended(num_calls, self.record)
         if not part.calls_left:
             self._step_ended(part)
         elif part.shape.delay_s:
-            self._wait(part)
+            self._wait(part, since_s)
         else:
             self._issue(part)
 

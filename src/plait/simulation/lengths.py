@@ -6,8 +6,15 @@ prompts. `correlation` is that share (the intraclass correlation of the logarith
 
 import math
 import random
+from functools import lru_cache
 
 import msgspec
+
+
+@lru_cache(1 << 12)
+def _common(name: str) -> float:
+    """A group's: its siblings ask one after another."""
+    return random.Random(name).gauss(0.0, 1.0)
 
 
 class Lengths(msgspec.Struct, frozen=True):
@@ -20,7 +27,7 @@ class Lengths(msgspec.Struct, frozen=True):
 
     def draw(self, seed: str, group: str, sample: int) -> int:
         """Of sample `sample` of a group; those of one group share their common part."""
-        common = random.Random(f"{seed}/{group}").gauss(0.0, 1.0)
+        common = _common(f"{seed}/{group}")
         own = random.Random(f"{seed}/{group}/{sample}").gauss(0.0, 1.0)
         spread = self.sigma * (math.sqrt(self.correlation) * common + math.sqrt(1 - self.correlation) * own)
         return max(self.min_tokens, min(self.max_tokens, round(self.median_tokens * math.exp(spread))))

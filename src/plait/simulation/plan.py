@@ -10,6 +10,7 @@ from plait.simulation.hardware import accelerator
 from plait.simulation.job_results import simulate_system
 from plait.simulation.job_scenario import JobScenario, JobSystem
 from plait.simulation.job_workload import jobs_of
+from plait.simulation.lasting import lasting
 from plait.simulation.results import SystemResult
 from plait.simulation.smallest import smallest_enough
 
@@ -62,6 +63,7 @@ def on_accelerator(scenario: JobScenario, name: str) -> JobScenario:
 def plan_system(
     scenario: JobScenario, system: JobSystem, wish: Wish, seed: int, is_quick: bool = False, on_try: OnTry | None = None
 ) -> Plan:
+    scenario = lasting(scenario)
     per_node = devices_per_node(scenario)
     jobs = jobs_of(scenario, system, seed, is_quick)
     low = max(-(-job.num_devices // per_node) for job in jobs)

@@ -99,7 +99,7 @@ class Recorder:
 
     def value(self, name: str, time_s: float, value: float) -> None:
         """From now on it is this."""
-        timeline, since_s, before = self._values.get(name, (Timeline(FIRST_BIN_S), time_s, 0.0))
+        timeline, since_s, before = self._values.get(name) or (Timeline(FIRST_BIN_S), time_s, 0.0)
         if time_s > since_s:
             timeline.add(since_s, time_s, before * (time_s - since_s))
         self._values[name] = (timeline, time_s, value)

@@ -33,11 +33,11 @@ class SimulatedRollout:
     ) -> None:  # fmt: skip
         self.env, self.scheduler = env, scheduler
         scheduler.chunk_tokens = chunk_tokens
-        self._max_rows, self._on_busy, self._is_staged = max_rows, on_busy, is_staged
+        self._on_busy, self._is_staged = on_busy, is_staged
         self.concurrency = {name: ConcurrencyController(max_rows, max_rows // 2) for name in engines} if adapts_rows else {}
         self._num_told: Counter[str] = Counter()
         """Tokens that controllers were told of."""
-        self.dispatcher = Dispatcher(scheduler, self._rows_of)
+        self.dispatcher = Dispatcher(scheduler, self._rows_of if adapts_rows else dict.fromkeys(engines, max_rows).__getitem__)
         self.caches = Caches({name: costs.fetch_s for name, costs in engines.items()}, pool_tokens)
         self.lengths: dict[str, int] = {}
         self._requests: dict[str, tuple[GenerationRequest, OnDone]] = {}
@@ -123,7 +123,7 @@ class SimulatedRollout:
     # ---- chunks
 
     def _rows_of(self, engine: str) -> int:
-        return self.concurrency[engine].limit if self.concurrency else self._max_rows
+        return self.concurrency[engine].limit
 
     def _engine_busy(self, name: str, start_s: float, end_s: float, num_rows: int) -> None:
         if self._on_busy is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from plait.simulation.job_results import simulate_job_systems
 from plait.simulation.job_scenario import JobScenario
+from plait.simulation.lasting import lasting
 from plait.simulation.load_scenario import Scenario
 from plait.simulation.paper_figures import compare
 from plait.simulation.results import ScenarioResult
@@ -21,7 +22,7 @@ def simulate(
     chosen = scenario.seed if seed is None else seed
     tell = on_progress or (lambda what, share: None)
     if isinstance(scenario, JobScenario):
-        systems = simulate_job_systems(scenario, chosen, is_quick, lambda system, time_s: tell(_day(system, time_s), None))
+        systems = simulate_job_systems(lasting(scenario), chosen, is_quick, lambda system, time_s: tell(_day(system, time_s), None))
     else:
         tasks = kinds_of(scenario, is_quick) if kinds is None else kinds
         systems = simulate_tasks(scenario, tasks, chosen, _counter(num_steps(scenario, tasks), tell))

@@ -117,8 +117,8 @@ class TaskSimulation:
         """Look at caches and queues, and again later, while there is something to do."""
         now_s, recorder = self.env.now, self.run_result.recorder
         engines = self.rollout.dispatcher.engines
-        reserved = sum(engine.reserved_tokens for engine in engines) / sum(engine.cache_tokens for engine in engines)
-        recorder.value("caches reserved", now_s, reserved)
+        reserved, room = sum([engine.reserved_tokens for engine in engines]), sum([engine.cache_tokens for engine in engines])
+        recorder.value("caches reserved", now_s, reserved / room)
         recorder.value("generations waiting", now_s, self.rollout.scheduler.num_waiting)
         recorder.value("generations running", now_s, self.rollout.scheduler.num_running)
         if self._left:

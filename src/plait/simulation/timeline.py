@@ -19,10 +19,13 @@ class Timeline:
         if first == last or end_s <= start_s:
             self.amounts[min(first, len(self.amounts) - 1)] += amount
             return
-        per_s = amount / (end_s - start_s)
-        for index in range(first, min(last + 1, len(self.amounts))):
-            inside_s = min(end_s, (index + 1) * self.bin_s) - max(start_s, index * self.bin_s)
-            self.amounts[index] += per_s * max(0.0, inside_s)
+        amounts, bin_s, per_s = self.amounts, self.bin_s, amount / (end_s - start_s)
+        amounts[first] += per_s * ((first + 1) * bin_s - start_s)
+        whole = per_s * bin_s
+        for index in range(first + 1, last):
+            amounts[index] += whole
+        if last < len(amounts):
+            amounts[last] += per_s * (end_s - last * bin_s)
 
     def _widen(self, end_s: float) -> None:
         while end_s > self.bin_s * len(self.amounts):
