@@ -14,6 +14,7 @@ from plait.config.run import (
     TrainingSettings,
     WorkerSettings,
 )
+from plait.config.store import StoreSettings
 from plait.config.task import EarlyStoppingSettings, TaskSettings
 
 
@@ -93,9 +94,6 @@ def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, ow
 
 def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, own: str, engine_key: str) -> Iterator[str]:
     """What child processes have and other workers have not."""
-    if workers.executor == "ray" and engine.host_tokens:
-        tokens = f"{engine_key}engine.host_tokens = {engine.host_tokens}"
-        yield f"{tokens} is memory of one machine, which engines on others cannot read: leave it 0"
     if workers.executor != "ray" and workers.ray_address != "auto":
         address = f'{own}workers.ray_address = "{workers.ray_address}"'
         yield f'{address} has no effect without {own}workers.executor = "ray": choose that'
@@ -137,10 +135,33 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
         yield f"{key}.cache_tokens = {engine.cache_tokens} has no effect above {key}.slot_tokens = {engine.slot_tokens}: lower it"
     if engine.disk_tokens and not engine.host_tokens and engine.kind == "plait":
         yield f"{key}.disk_tokens = {engine.disk_tokens} is reached through {key}.host_tokens, which is 0: raise that"
+    if engine.store is not None:
+        yield from _check_store(engine.store, engine, f"{key}.store")
     if engine.kind == "vllm":
         yield from _check_vllm(engine, key)
     elif engine.python:
         yield f'{key}.python = "{engine.python}" has no effect on {key}.kind = "{engine.kind}": remove it'
+
+
+def _check_store(store: StoreSettings, engine: EngineSettings, key: str) -> Iterator[str]:
+    if engine.kind == "vllm":
+        yield f'{key}.kind = "{store.kind}" has no effect on vLLM, whose cache is its own: remove {key}'
+    elif not engine.host_tokens:
+        host = key.removesuffix("store") + "host_tokens"
+        yield f'{key}.kind = "{store.kind}" is reached through {host}, which is 0: raise that'
+    if store.kind == "mooncake" and not _is_address(store.address):
+        yield f'{key}.address = "{store.address}" is not where mooncake_master is: give "host:port"'
+    if store.kind != "mooncake":
+        for name in ("address", "protocol", "device"):
+            if (value := getattr(store, name)) != StoreSettings.model_fields[name].default:
+                yield f'{key}.{name} = "{value}" has no effect with {key}.kind = "{store.kind}": remove it, or choose "mooncake"'
+    elif store.device and store.protocol != "rdma":
+        yield f'{key}.device = "{store.device}" has no effect with {key}.protocol = "{store.protocol}": choose "rdma"'
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port) < 2**16
 
 
 def _check_vllm(engine: EngineSettings, key: str) -> Iterator[str]:
