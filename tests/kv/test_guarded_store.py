@@ -134,7 +134,7 @@ def test_it_is_opened_at_once_and_again_after_a_failure(inner: Patient) -> None:
         return inner
 
     store = GuardedStore("x", open_store, 5.0, retry_s=1.0, clock=clock)
-    until(lambda: opened)
+    until(store._opening.done)
     assert store.used_bytes == 0
     with pytest.raises(OSError, match="nobody there"):
         store.get(KEY)

@@ -1,12 +1,9 @@
 """Blocks go through a real Mooncake store on loopback, between two processes; skipped where its package or library is missing."""
 
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +12,7 @@ from plait.kv.cold_tier import ColdTier
 from plait.kv.mooncake_store import MooncakeStore
 from plait.types.errors import ConfigError
 from tests.kv.blocks import BLOCK, ROOT, links_of, machine, record_of
+from tests.kv.mooncake import running_master
 
 TOKENS = tuple(range(4 * 6 + 2))
 
@@ -33,36 +31,11 @@ store.close()
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def master() -> Iterator[str]:
     """The address of a master that listens on loopback only."""
-    pytest.importorskip("mooncake.store", reason="the extra mooncake or its libraries are not installed", exc_type=ImportError)
-    spec = find_spec("mooncake")
-    assert spec is not None
-    program = Path(spec.submodule_search_locations[0]) / "mooncake_master"  # type: ignore[index]
-    address = f"127.0.0.1:{free_port()}"
-    host, port = address.split(":")
-    options = [f"--rpc_address={host}", f"--rpc_port={port}", f"--metrics_host={host}", f"--metrics_port={free_port()}"]
-    process = subprocess.Popen([str(program), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(int(port))
-    yield address
-    process.kill()
-    process.wait()
-
-
-def wait_for(port: int) -> None:
-    for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the master does not listen")
+    with running_master() as master:
+        yield master.address
 
 
 def test_blocks_of_another_node_are_found(master: str) -> None:

@@ -80,7 +80,12 @@ def make_tiers(settings: ComputeSettings, model_path: str, configured: Sequence[
     engines = [one.name for one in configured if ROLLOUT in one.roles]
     token_bytes = read_config(Path(model_path)).cache_bytes_per_token(BYTES_PER_VALUE[settings.model.dtype])
     where = folder or Path(tempfile.gettempdir()) / "plait-kv"
-    return KvTiers(settings.engine, engines, token_bytes, where, is_apart=settings.workers.executor == "ray")
+    return KvTiers(settings.engine, engines, token_bytes, where, is_apart=are_apart(settings))
+
+
+def are_apart(settings: ComputeSettings) -> bool:
+    """Whether engines may run on several machines."""
+    return settings.workers.executor == "ray"
 
 
 def with_tiers(configuration: Configure, tiers: KvTiers) -> Configure:

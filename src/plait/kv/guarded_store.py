@@ -36,14 +36,13 @@ class GuardedStore:
         retry_s: float = RETRY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name, self.timeout_s, self._open, self._retry_s, self._clock = name, timeout_s, open_store, retry_s, clock
-        self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._store: BlockStore | None = None
+        self.name, self.timeout_s, self._open_store, self._retry_s, self._clock = name, timeout_s, open_store, retry_s, clock
+        self._lock = threading.Lock()
         self._hanging: set[Future[object]] = set()
         self._num_failures = 0
         self._off_until_s: float | None = None
         """None: it is on."""
-        _start(self._opened)
+        self._opening = _start(open_store)
 
     @property
     def is_on(self) -> bool:
@@ -63,23 +62,27 @@ class GuardedStore:
 
     @property
     def used_bytes(self) -> int:
-        return self._store.used_bytes if self._store is not None else 0
+        return self._opening.result().used_bytes if self._is_open else 0
 
     def close(self) -> None:
         """A store that hangs is left as it is."""
-        store = self._store
-        if store is not None and not self._hanging:
+        if self._is_open and not self._hanging:
             try:
-                self._in_time(lambda: store.close(), CLOSE_S)
+                self._in_time(_start(self._opening.result().close), CLOSE_S)
             except OSError as error:
                 log.warning("the store %s could not be closed: %s", self.name, error)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._opening.done() and self._opening.exception() is None
 
     # ----
 
     def _ask(self, call: Callable[[BlockStore], T]) -> T:
         self._check_on()
         try:
-            answer = self._in_time(lambda: call(self._opened()), self.timeout_s)
+            store = self._in_time(self._opened(), self.timeout_s)
+            answer = self._in_time(_start(lambda: call(store)), self.timeout_s)
         except OSError as error:
             self._failed(error)
             raise
@@ -96,14 +99,13 @@ class GuardedStore:
                 raise OSError(errno.EHOSTDOWN, f"the store {self.name} is off")
             self._off_until_s = now_s + self._retry_s + self.timeout_s
 
-    def _opened(self) -> BlockStore:
-        with self._opening:
-            if self._store is None:
-                self._store = self._open()
-            return self._store
+    def _opened(self) -> Future[BlockStore]:
+        with self._lock:
+            if self._opening.done() and self._opening.exception() is not None:
+                self._opening = _start(self._open_store)
+            return self._opening
 
-    def _in_time(self, call: Callable[[], T], timeout_s: float) -> T:
-        future = _start(call)
+    def _in_time(self, future: Future[T], timeout_s: float) -> T:
         try:
             return future.result(timeout_s)
         except TimeoutError:

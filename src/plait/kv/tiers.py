@@ -88,14 +88,19 @@ class LowerTiers:
 
         `is_stored`: some engine has had all of them, perhaps a moment ago.
         """
-        if start >= len(tokens) or (self.cold is None and self._pulls is None):
+        if start >= len(tokens) or (self.cold is None and not self._is_far_on):
             return None
         links = list(chain(parent, tokens, self._block_tokens, start))
-        if self._pulls is None:
+        if self._pulls is None or not self._is_far_on:
             self._reader.submit(self._fetch, links)
         elif any(self.host.link(link.key) is None for link in links):
             return self._pulls.start(links, PATIENCE_S if is_stored else 0.0)
         return None
+
+    @property
+    def _is_far_on(self) -> bool:
+        """While it is off it is asked by what is written, for which nobody waits."""
+        return self.far is not None and self.far.is_on
 
     def _fetch(self, links: Sequence[Link], pull: Pull | None = None) -> bool:
         """As far as they are there; False if time ran out."""
@@ -105,7 +110,7 @@ class LowerTiers:
             if self.host.link(link.key) is not None:
                 continue
             record = self._from_below(link)
-            while record is None and pull is not None and self.far is not None and self.far.is_on and pull.looks_again():
+            while record is None and pull is not None and self._is_far_on and pull.looks_again():
                 record = self._from_below(link)
             if record is None:
                 self.counters.store.misses += pull is not None
@@ -115,7 +120,7 @@ class LowerTiers:
         return True
 
     def _from_below(self, link: Link) -> BlockRecord | None:
-        for tier in (self.cold, self.far):
+        for tier in (self.cold, self.far if self._is_far_on else None):
             record = tier.get(link.key) if tier is not None else None
             if record is not None and record.link == link and len(record.payload) == self.host.payload_bytes:
                 return record
@@ -159,7 +164,7 @@ class LowerTiers:
             freed = [key for key in released if self.host.release(key, stamp_us)]
             self.counters.host.released += len(freed)
         unused = [] if went_on else [key for key in released if self._is_unused(key)]
-        for tier in self._below:
+        for tier in self._below if unused else ():
             tier.remove_later(unused)
 
     @property
