@@ -13,8 +13,12 @@ from unittest.mock import Mock
 import pytest
 
 from plait.cluster import kv_tiers
+from plait.cluster.executors.choice import make_executor
 from plait.cluster.kv_tiers import STORE_FOLDER
+from plait.cluster.messages import ROLLOUT, Configure
 from plait.cluster.rollout_deployment import RolloutDeployment
+from plait.cluster.workers import MakeWorkers, Workers
+from plait.config.run import RunSettings
 from plait.kv import guarded_store
 from plait.rollout.context_scheduler import ContextScheduler
 from plait.rollout.engine_state import EngineState
@@ -30,6 +34,7 @@ from tests.runs import tiny_settings, tiny_task
 BASE = PolicyVersion("local", "base", 0)
 NUM_REQUESTS, NUM_TOKENS = 10, 48
 Disturb = Callable[[int], None]
+THREADS, PROCESSES = {"executor": "thread"}, {"executor": "process"}
 
 
 class Wandering(ContextScheduler):
@@ -46,15 +51,26 @@ def engines_on_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_tiers, "are_apart", lambda settings: True)
 
 
+def engines_only(settings: RunSettings, folder: Path) -> MakeWorkers:
+    """Nobody trains here."""
+
+    def make(configured: Sequence[Configure], *others: Any) -> Workers:
+        engines = [one for one in configured if ROLLOUT in one.roles]
+        return Workers(engines, *others, executor=make_executor(settings.workers, engines, folder))
+
+    return make
+
+
 @asynccontextmanager
-async def deployment(folder: Path, num_engines: int, executor: str, **engine: Any) -> AsyncIterator[RolloutDeployment]:
-    workers = {"rollout_engines": num_engines, "environment_processes": 1, "executor": executor}
+async def deployment(folder: Path, num_engines: int, workers: dict[str, Any], **engine: Any) -> AsyncIterator[RolloutDeployment]:
+    workers = {"rollout_engines": num_engines, "environment_processes": 1} | workers
     sizes = {"max_rows": 2, "slot_tokens": 512, "pool_tokens": 512, "chunk_tokens": 12, "adaptive_concurrency": False}
     settings = tiny_settings(folder, tiny_task("a"), workers=workers, engine=sizes | engine)
     listener = Mock()
     listener.on_failed.side_effect = lambda error: pytest.fail(str(error))
     listener.on_worker_lost.side_effect = lambda worker, roles, failure: pytest.fail(failure.message)
-    made = RolloutDeployment(settings, settings.model.path, 1, listener, Wandering(), kv_folder=folder / "run" / "kv")
+    run, path = folder / "run", settings.model.path
+    made = RolloutDeployment(settings, path, 1, listener, Wandering(), run / "kv", engines_only(settings, run))
     await made.start()
     try:
         yield made
@@ -81,15 +97,18 @@ async def generate(rollouts: RolloutDeployment, disturb: Disturb = lambda num_to
     return await asyncio.gather(*(rollouts.rollout.generate(request) for request in wanted))
 
 
-def run(folder: Path, disturb: Disturb = lambda num_tokens: None, num_engines: int = 2, executor: str = "thread", **engine: Any) -> Any:
+def run(
+    folder: Path, disturb: Disturb = lambda num_tokens: None, num_engines: int = 2, workers: dict[str, Any] = THREADS, **engine: Any
+) -> tuple[list[Segment], dict[str, float]]:
     """What was generated, and the engines' counters added up."""
 
     async def main() -> tuple[list[Segment], dict[str, float]]:
-        async with deployment(folder, num_engines, executor, **engine) as rollouts:
+        async with deployment(folder, num_engines, workers, **engine) as rollouts:
             segments = await generate(rollouts, disturb)
-            await asyncio.sleep(0.2)
-            samples = rollouts.engine_samples
+            while len(rollouts.engine_samples) < num_engines or any(told.num_rows for told in rollouts.engine_samples):
+                await asyncio.sleep(0.02)
             assert sum(rollouts.rollout.num_moves.values()) >= NUM_REQUESTS * (num_engines - 1)
+            samples = rollouts.engine_samples
         names = {name for sample in samples for name in sample.counters}
         return segments, {name: sum(sample.counters.get(name, 0.0) for sample in samples) for name in names}
 
@@ -99,7 +118,7 @@ def run(folder: Path, disturb: Disturb = lambda num_tokens: None, num_engines: i
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Segment]:
     """What one engine without lower tiers gives."""
-    return run(tmp_path_factory.mktemp("plain"), num_engines=1)[0]  # type: ignore[no-any-return]
+    return run(tmp_path_factory.mktemp("plain"), num_engines=1)[0]
 
 
 FILES = {"host_tokens": 4096, "store": {"kind": "file", "tokens": 16384, "timeout_s": 20.0}}
@@ -162,7 +181,7 @@ def mooncake(master: Master) -> dict[str, Any]:
 
 
 def test_engines_go_on_with_each_others_blocks_from_mooncake(master: Master, tmp_path: Path, plain: list[Segment]) -> None:
-    segments, counts = run(tmp_path, executor="process", **mooncake(master))
+    segments, counts = run(tmp_path, workers=PROCESSES, **mooncake(master))
     assert segments == plain
     assert counts["store_hit_tokens"] > NUM_REQUESTS * NUM_TOKENS // 2
     assert counts["store_written_bytes"] > 0
@@ -177,7 +196,7 @@ def test_mooncakes_master_is_lost_in_mid_run(master: Master, tmp_path: Path, pla
             done.append(master.process)
             master.kill() if how == "killed" else master.stop()
 
-    segments, counts = run(tmp_path, disturb, executor="process", **mooncake(master))
+    segments, counts = run(tmp_path, disturb, workers=PROCESSES, **mooncake(master))
     assert segments == plain
     assert counts["store_failures"] > 0
     assert counts["store_hit_tokens"] > 0
@@ -186,7 +205,7 @@ def test_mooncakes_master_is_lost_in_mid_run(master: Master, tmp_path: Path, pla
 def test_a_mooncake_store_that_never_was_there(tmp_path: Path, plain: list[Segment]) -> None:
     pytest.importorskip("mooncake.store", exc_type=ImportError)
     engine = {"host_tokens": 4096, "store": {"kind": "mooncake", "tokens": 16384, "address": "127.0.0.1:9", "timeout_s": 0.3}}
-    segments, counts = run(tmp_path, executor="process", **engine)
+    segments, counts = run(tmp_path, workers=PROCESSES, **engine)
     assert segments == plain
     assert counts["store_failures"] > 0
     assert counts["store_hit_tokens"] == 0

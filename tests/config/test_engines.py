@@ -36,7 +36,10 @@ def parse(head: str = "") -> RunSettings:
         ("engine = { disk_tokens = 9 }", "engine.disk_tokens = 9 is reached through engine.host_tokens, which is 0"),
         ("engine = { host_token = 9 }", "did you mean 'host_tokens'?"),
         ("engine = { scheduling = 'contxt' }", 'did you mean "context"?'),
-        (store("kind = 'file', tokens = 99", host=0), 'engine.store.kind = "file" is reached through engine.host_tokens, which is 0'),
+        (
+            store("kind = 'file', tokens = 99", host=0),
+            'engine.store.kind = "file" is reached through engine.host_tokens, which is 0',
+        ),
         (store("kind = 'mooncake', tokens = 99"), 'engine.store.address = "" is not where mooncake_master is: give "host:port"'),
         (store("kind = 'mooncake', tokens = 99, address = 'ten:0'"), 'engine.store.address = "ten:0" is not where'),
         (

@@ -1,5 +1,6 @@
 """Blocks go through a real Mooncake store on loopback, between two processes; skipped where its package or library is missing."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import pytest
 
 from plait.kv.block_record import encode
 from plait.kv.cold_tier import ColdTier
+from plait.kv.guarded_store import GuardedStore
 from plait.kv.mooncake_store import MooncakeStore
 from plait.types.errors import ConfigError
 from tests.kv.blocks import BLOCK, ROOT, links_of, machine, record_of
@@ -70,6 +72,39 @@ def test_store_is_bounded_and_what_it_lost_is_missing(master: str) -> None:
     assert sum(data is not None for data in found) <= 32, "what two processes lent, at most"
     assert all(data in (None, bytes([number]) * 2**20) for number, data in enumerate(found))
     store.close()
+
+
+def test_a_lost_master_costs_its_time_limit_and_comes_back() -> None:
+    link = links_of(range(BLOCK))[0]
+    with running_master() as master:
+        store = GuardedStore("m", lambda: MooncakeStore(master.address, "127.0.0.1", 2**24, 2**24), 1.0, retry_s=0.2)
+        store.put(link.key, b"block")
+        assert store.get(link.key) == b"block"
+        store.remove(link.key)
+        assert store.get(link.key) is None, "although it was read a moment ago"
+        for lose in (master.kill, master.stop):
+            lose()
+            begin_s = time.monotonic()
+            while store.is_on:
+                with contextlib.suppress(OSError):
+                    store.put(link.key, b"block")
+            assert time.monotonic() - begin_s < 10
+            master.kill()
+            master.start()
+            came_back(store, link.key)
+        store.close()
+
+
+def came_back(store: GuardedStore, key: bytes) -> None:
+    """The library gives up after 4 to 30 seconds, and lends its memory to the new master some seconds later."""
+    deadline_s = time.monotonic() + 120
+    while True:
+        with contextlib.suppress(OSError):
+            store.put(key, b"block")
+            if store.get(key) == b"block":
+                return
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
 
 
 def test_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

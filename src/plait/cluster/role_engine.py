@@ -58,7 +58,10 @@ def tier_counts(kv: KvManager) -> dict[str, float]:
     below = {"disk": told.cold} if kv.lower.cold is not None else {}
     below |= {"store": told.store} if kv.lower.far is not None else {}
     tiers = {"host": told.host, **below}
-    counts: dict[str, float] = {"host_evicted_blocks": told.host.evictions, "moved_tokens": told.moved_tokens}
+    counts: dict[str, float] = {
+        "host_evicted_blocks": told.host.evictions, "moved_tokens": told.moved_tokens,
+        "device_misses": told.device.misses, "device_used_bytes": told.device.used_bytes,
+    }  # fmt: skip
     counts["corrupt_blocks"] = sum(tier.corrupt for tier in tiers.values())
     for name, tier in tiers.items():
         counts |= {counters.HIT_TOKENS[name]: tier.hit_tokens, f"{name}_misses": tier.misses, f"{name}_used_bytes": tier.used_bytes}

@@ -14,7 +14,7 @@ from plait.config.run import (
     TrainingSettings,
     WorkerSettings,
 )
-from plait.config.store import StoreSettings
+from plait.config.store import store_problems
 from plait.config.task import EarlyStoppingSettings, TaskSettings
 
 
@@ -135,33 +135,14 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
         yield f"{key}.cache_tokens = {engine.cache_tokens} has no effect above {key}.slot_tokens = {engine.slot_tokens}: lower it"
     if engine.disk_tokens and not engine.host_tokens and engine.kind == "plait":
         yield f"{key}.disk_tokens = {engine.disk_tokens} is reached through {key}.host_tokens, which is 0: raise that"
+    if engine.store is not None and not engine.host_tokens and engine.kind == "plait":
+        yield f'{key}.store.kind = "{engine.store.kind}" is reached through {key}.host_tokens, which is 0: raise that'
     if engine.store is not None:
-        yield from _check_store(engine.store, engine, f"{key}.store")
+        yield from store_problems(engine.store, f"{key}.store")
     if engine.kind == "vllm":
         yield from _check_vllm(engine, key)
     elif engine.python:
         yield f'{key}.python = "{engine.python}" has no effect on {key}.kind = "{engine.kind}": remove it'
-
-
-def _check_store(store: StoreSettings, engine: EngineSettings, key: str) -> Iterator[str]:
-    if engine.kind == "vllm":
-        yield f'{key}.kind = "{store.kind}" has no effect on vLLM, whose cache is its own: remove {key}'
-    elif not engine.host_tokens:
-        host = key.removesuffix("store") + "host_tokens"
-        yield f'{key}.kind = "{store.kind}" is reached through {host}, which is 0: raise that'
-    if store.kind == "mooncake" and not _is_address(store.address):
-        yield f'{key}.address = "{store.address}" is not where mooncake_master is: give "host:port"'
-    if store.kind != "mooncake":
-        for name in ("address", "protocol", "device"):
-            if (value := getattr(store, name)) != StoreSettings.model_fields[name].default:
-                yield f'{key}.{name} = "{value}" has no effect with {key}.kind = "{store.kind}": remove it, or choose "mooncake"'
-    elif store.device and store.protocol != "rdma":
-        yield f'{key}.device = "{store.device}" has no effect with {key}.protocol = "{store.protocol}": choose "rdma"'
-
-
-def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isdecimal() and 0 < int(port) < 2**16
 
 
 def _check_vllm(engine: EngineSettings, key: str) -> Iterator[str]:
@@ -169,6 +150,8 @@ def _check_vllm(engine: EngineSettings, key: str) -> Iterator[str]:
     for tier in ("host_tokens", "disk_tokens"):
         if tokens := getattr(engine, tier):
             yield f"{key}.{tier} = {tokens} has no effect on vLLM, whose cache is its own: remove it"
+    if engine.store is not None:
+        yield f'{key}.store.kind = "{engine.store.kind}" has no effect on vLLM, whose cache is its own: remove {key}.store'
     if engine.drafting != "off":
         yield f'{key}.drafting = "{engine.drafting}" has no effect on vLLM: remove it'
     if engine.batch_invariant == "require":

@@ -23,7 +23,6 @@ from plait.kv.tiers import LowerTiers
 from plait.types.chunks import Chunk
 from plait.types.model import ModelConfig
 
-
 MOMENT_S = 0.05
 
 

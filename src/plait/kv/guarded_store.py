@@ -128,7 +128,9 @@ class GuardedStore:
                 return
             self._off_until_s = self._clock() + self._retry_s
         if was_on:
-            log.warning("the store %s is off, and asked again in %g s: %s. What it has is computed", self.name, self._retry_s, error)
+            log.warning(
+                "the store %s is off, and asked again in %g s: %s. What it has is computed", self.name, self._retry_s, error
+            )
 
     def _worked(self) -> None:
         with self._lock:

@@ -26,7 +26,14 @@ class MooncakeStore:
     """The store's memory is accounted for by its master."""
 
     def __init__(
-        self, master: str, host: str, lent_bytes: int, buffer_bytes: int, protocol: str = "tcp", device: str = "", namespace: str = ""
+        self,
+        master: str,
+        host: str,
+        lent_bytes: int,
+        buffer_bytes: int,
+        protocol: str = "tcp",
+        device: str = "",
+        namespace: str = "",
     ) -> None:
         """Lend `lent_bytes`; `buffer_bytes` is for transfers. OSError if the master cannot be reached."""
         self._prefix = f"plait-kv-{namespace}-" if namespace else "plait-kv-"

@@ -143,7 +143,7 @@ class RolloutService:
                 unused.append(result.cache_handle)
                 continue
             if request.cache_handle != result.cache_handle:
-                outdated.append(request.cache_handle)
+                (unused if result.stop == StopReason.FAILED else outdated).append(request.cache_handle)
             self._take(request, result)
         self.release(unused)
         self._release(outdated, went_on=True)
