@@ -1,4 +1,4 @@
-"""Engines that share no memory, with a real store between them that is damaged and taken away in mid-run: the tokens stay the same."""
+"""Engines that share no memory, with a store between them that is damaged and taken away in mid-run: the tokens stay the same."""
 
 import asyncio
 import logging

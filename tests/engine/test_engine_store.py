@@ -1,4 +1,4 @@
-"""Engines that share no memory serve one generation through the store between them: same tokens, same bits, prompts computed once."""
+"""Engines that share no memory serve one generation through the store between them: same tokens, prompts computed once."""
 
 import threading
 import time
@@ -37,7 +37,7 @@ def nodes(folder: Path, num_engines: int = 2, timeout_s: float = 5.0, pool_token
 
 
 def run_across(engines: Sequence[Engine], request: Request, budget: int) -> Outcome:
-    """Each chunk on the next engine; the handle of one is released everywhere when the next has ended, as by the rollout service."""
+    """Each chunk on the next engine; the handle of the one before is released everywhere, as by the rollout service."""
     outcome = Outcome()
     while not outcome.results or outcome.stop == StopReason.BUDGET:
         engine = engines[len(outcome.results) % len(engines)]
