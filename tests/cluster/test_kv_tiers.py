@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,8 +21,8 @@ TOKEN_BYTES = PAYLOAD_BYTES // BLOCK_TOKENS + 1
 TOKENS = tuple(range(4 * BLOCK))
 
 
-def settings(**more: object) -> EngineSettings:
-    return EngineSettings(host_tokens=2048, **more)  # type: ignore[arg-type]
+def settings(**more: Any) -> EngineSettings:
+    return EngineSettings(host_tokens=2048, **more)
 
 
 def opened(tiers: KvTiers, engine: str) -> LowerTiers:

@@ -1,8 +1,8 @@
 """Engines that share no memory, with a store between them that is damaged and taken away in mid-run: the tokens stay the same."""
 
 import asyncio
+import contextlib
 import logging
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -62,18 +62,19 @@ def engines_only(settings: RunSettings, folder: Path) -> MakeWorkers:
 
 
 @asynccontextmanager
-async def deployment(folder: Path, num_engines: int, workers: dict[str, Any], **engine: Any) -> AsyncIterator[RolloutDeployment]:
+async def deployment(
+    folder: Path, num_engines: int, workers: dict[str, Any], engine: dict[str, Any]
+) -> AsyncIterator[RolloutDeployment]:
     workers = {"rollout_engines": num_engines, "environment_processes": 1} | workers
     sizes = {"max_rows": 2, "slot_tokens": 512, "pool_tokens": 512, "chunk_tokens": 12, "adaptive_concurrency": False}
     settings = tiny_settings(folder, tiny_task("a"), workers=workers, engine=sizes | engine)
     listener = Mock()
-    listener.on_failed.side_effect = lambda error: pytest.fail(str(error))
-    listener.on_worker_lost.side_effect = lambda worker, roles, failure: pytest.fail(failure.message)
     run, path = folder / "run", settings.model.path
     made = RolloutDeployment(settings, path, 1, listener, Wandering(), run / "kv", engines_only(settings, run))
     await made.start()
     try:
         yield made
+        listener.on_worker_lost.assert_not_called()
     finally:
         await made.close()
 
@@ -98,12 +99,16 @@ async def generate(rollouts: RolloutDeployment, disturb: Disturb = lambda num_to
 
 
 def run(
-    folder: Path, disturb: Disturb = lambda num_tokens: None, num_engines: int = 2, workers: dict[str, Any] = THREADS, **engine: Any
+    folder: Path,
+    engine: dict[str, Any],
+    disturb: Disturb = lambda num_tokens: None,
+    num_engines: int = 2,
+    workers: dict[str, Any] = THREADS,
 ) -> tuple[list[Segment], dict[str, float]]:
     """What was generated, and the engines' counters added up."""
 
     async def main() -> tuple[list[Segment], dict[str, float]]:
-        async with deployment(folder, num_engines, workers, **engine) as rollouts:
+        async with deployment(folder, num_engines, workers, engine) as rollouts:
             segments = await generate(rollouts, disturb)
             while len(rollouts.engine_samples) < num_engines or any(told.num_rows for told in rollouts.engine_samples):
                 await asyncio.sleep(0.02)
@@ -112,20 +117,20 @@ def run(
         names = {name for sample in samples for name in sample.counters}
         return segments, {name: sum(sample.counters.get(name, 0.0) for sample in samples) for name in names}
 
-    return asyncio.run(asyncio.wait_for(main(), 280))
+    return asyncio.run(asyncio.wait_for(main(), 120))
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Segment]:
     """What one engine without lower tiers gives."""
-    return run(tmp_path_factory.mktemp("plain"), num_engines=1)[0]
+    return run(tmp_path_factory.mktemp("plain"), {}, num_engines=1)[0]
 
 
-FILES = {"host_tokens": 4096, "store": {"kind": "file", "tokens": 16384, "timeout_s": 20.0}}
+FILES: dict[str, Any] = {"host_tokens": 4096, "store": {"kind": "file", "tokens": 16384, "timeout_s": 20.0}}
 
 
 def test_engines_on_two_nodes_go_on_with_each_others_blocks(tmp_path: Path, plain: list[Segment]) -> None:
-    segments, counts = run(tmp_path, **FILES)
+    segments, counts = run(tmp_path, FILES)
     assert segments == plain
     assert counts["store_hit_tokens"] > NUM_REQUESTS * NUM_TOKENS
     assert counts["store_read_bytes"] > 0
@@ -137,7 +142,8 @@ def test_engines_on_two_nodes_go_on_with_each_others_blocks(tmp_path: Path, plai
 def test_a_store_that_is_damaged_and_then_lost_changes_no_token(
     tmp_path: Path, plain: list[Segment], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, done = tmp_path / "run" / "kv" / STORE_FOLDER, []
+    store = tmp_path / "run" / "kv" / STORE_FOLDER
+    done: list[int] = []
     monkeypatch.setattr(guarded_store, "MAX_FAILURES", 1)
 
     def disturb(num_tokens: int) -> None:
@@ -145,10 +151,10 @@ def test_a_store_that_is_damaged_and_then_lost_changes_no_token(
             done.append(damage(store))
         if num_tokens >= NUM_REQUESTS * NUM_TOKENS // 2 and len(done) == 1:
             done.append(len(list(store.glob("*/*"))))
-            shutil.rmtree(store)
+            store.rename(tmp_path / "away")
             store.write_text("no folder")
 
-    segments, counts = run(tmp_path, disturb, **FILES)
+    segments, counts = run(tmp_path, FILES, disturb)
     assert segments == plain
     assert len(done) == 2
     assert all(done), "there was something to lose"
@@ -161,9 +167,10 @@ def damage(store: Path) -> int:
     """Change a bit in each block."""
     paths = [path for path in store.glob("*/*") if not path.suffix]
     for path in paths:
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
+        with contextlib.suppress(FileNotFoundError):  # Freed meanwhile.
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
     return len(paths)
 
 
@@ -181,7 +188,7 @@ def mooncake(master: Master) -> dict[str, Any]:
 
 
 def test_engines_go_on_with_each_others_blocks_from_mooncake(master: Master, tmp_path: Path, plain: list[Segment]) -> None:
-    segments, counts = run(tmp_path, workers=PROCESSES, **mooncake(master))
+    segments, counts = run(tmp_path, mooncake(master), workers=PROCESSES)
     assert segments == plain
     assert counts["store_hit_tokens"] > NUM_REQUESTS * NUM_TOKENS // 2
     assert counts["store_written_bytes"] > 0
@@ -196,7 +203,7 @@ def test_mooncakes_master_is_lost_in_mid_run(master: Master, tmp_path: Path, pla
             done.append(master.process)
             master.kill() if how == "killed" else master.stop()
 
-    segments, counts = run(tmp_path, disturb, workers=PROCESSES, **mooncake(master))
+    segments, counts = run(tmp_path, mooncake(master), disturb, workers=PROCESSES)
     assert segments == plain
     assert counts["store_failures"] > 0
     assert counts["store_hit_tokens"] > 0
@@ -205,7 +212,7 @@ def test_mooncakes_master_is_lost_in_mid_run(master: Master, tmp_path: Path, pla
 def test_a_mooncake_store_that_never_was_there(tmp_path: Path, plain: list[Segment]) -> None:
     pytest.importorskip("mooncake.store", exc_type=ImportError)
     engine = {"host_tokens": 4096, "store": {"kind": "mooncake", "tokens": 16384, "address": "127.0.0.1:9", "timeout_s": 0.3}}
-    segments, counts = run(tmp_path, workers=PROCESSES, **engine)
+    segments, counts = run(tmp_path, engine, workers=PROCESSES)
     assert segments == plain
     assert counts["store_failures"] > 0
     assert counts["store_hit_tokens"] == 0

@@ -23,8 +23,8 @@ class StoreSettings(Settings):
     device: str = ""
     """RDMA devices, separated by commas."""
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 1.0
-    """Longest that a call, or a chunk that waits for blocks, takes. Then the chunk computes what it lacks, and a store that does not
-    answer is left alone for some seconds."""
+    """Longest that a call, or a chunk that waits for blocks, takes. Then the chunk computes what it lacks, and a store that does
+    not answer is left alone for some seconds."""
 
 
 def store_problems(store: StoreSettings, key: str) -> Iterator[str]:

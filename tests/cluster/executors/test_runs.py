@@ -164,9 +164,9 @@ def test_a_node_without_the_folder_is_refused(nodes: Nodes, tmp_path: Path, monk
 
 def test_engines_on_two_nodes_share_a_store(nodes: Nodes, tmp_path: Path) -> None:
     """Their host tiers are their own; what a generation has left on one node it finds on the other."""
-    plain, _ = test_store_deployment.run(tmp_path / "plain", num_engines=1)
+    plain, _ = test_store_deployment.run(tmp_path / "plain", {}, num_engines=1)
     ray = {"executor": "ray", "ray_address": nodes.address, "ray_placement": "spread"}
-    segments, counts = test_store_deployment.run(tmp_path, workers=ray, **test_store_deployment.FILES)
+    segments, counts = test_store_deployment.run(tmp_path, test_store_deployment.FILES, workers=ray)
     assert segments == plain
     assert counts["store_hit_tokens"] > 0
     assert counts["store_failures"] == counts["corrupt_blocks"] == 0
