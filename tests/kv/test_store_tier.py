@@ -113,7 +113,7 @@ def test_a_damaged_block_is_a_miss(tmp_path: Path, damage: str) -> None:
         data = bytearray(path.read_bytes())
         data[1000] ^= 1
         other = path.with_name(links[4].key.hex()).read_bytes()
-        changed = {"truncate": data[:2000], "flip": data, "empty": b"", "swap": other}
+        changed: dict[str, bytes] = {"truncate": bytes(data[:2000]), "flip": bytes(data), "empty": b"", "swap": other}
         path.unlink() if damage == "lose" else path.write_bytes(changed[damage])
         pull(second)
         assert found(second) == 12

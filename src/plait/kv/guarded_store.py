@@ -111,7 +111,7 @@ class GuardedStore:
         except TimeoutError:
             if not future.done():
                 self._hanging.add(future)  # type: ignore[arg-type]
-                future.add_done_callback(self._hanging.discard)  # type: ignore[arg-type]
+                future.add_done_callback(self._hanging.discard)
             raise TimeoutError(errno.ETIMEDOUT, f"no answer within {timeout_s:g} s") from None
 
     def late(self) -> None:
