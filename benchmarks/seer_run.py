@@ -65,7 +65,7 @@ class EngineProcess:
     def cancel(self, request_ids: Sequence[str]) -> None:
         self.send("cancel", list(request_ids))
 
-    def release(self, handles: Sequence[str]) -> None:
+    def release(self, handles: Sequence[str], went_on: bool = False) -> None:
         self.send("release", list(handles))
 
     def end_stretches(self) -> None:

@@ -18,7 +18,8 @@ from pydantic_core import PydanticUndefined
 from plait.config.base import Settings
 from plait.config.environments import DelaySettings, EnvironmentSettings
 from plait.config.known_keys import ENVIRONMENTS
-from plait.config.run import FurtherModelSettings, RunSettings
+from plait.config.run import EngineSettings, FurtherModelSettings, RunSettings
+from plait.config.store import StoreSettings
 from plait.config.task import TaskSettings
 
 PAGE = Path(__file__).with_name("configuration.md")
@@ -80,6 +81,8 @@ and `[engine]`; what they leave out has its default."""
 
 def _run_section(name: str) -> Iterator[str]:
     yield from settings_section(f"[{name}]", SECTIONS[name], _inner(RunSettings, name))
+    if name == "engine":
+        yield from settings_section("[engine.store]", _prose(StoreSettings), StoreSettings)
     if name == "model":
         yield from settings_section("[[models]]", MODELS, FurtherModelSettings)
 
@@ -139,6 +142,8 @@ def _table(settings: type[Settings], name: str) -> str:
         return f"See `[[{name}]]`."
     if settings is FurtherModelSettings:
         return ""
+    if settings is EngineSettings:
+        return f"See `[engine.{name}]`." if _inner_or_none(settings, name) else ""
     if settings is not RunSettings and name == "environment":
         return "See `[tasks.environment]`."
     inner = _inner_or_none(settings, name)

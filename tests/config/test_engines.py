@@ -5,14 +5,19 @@ from pathlib import Path
 import pytest
 
 from plait.config.explain import estimate_run
-from plait.config.load import parse_settings, with_ray
+from plait.config.load import effective_toml, parse_settings, with_ray
 from plait.config.load_server import load_server_settings
 from plait.config.run import RunSettings
+from plait.config.store import StoreSettings
 from plait.types.errors import ConfigError
 from tests.config.test_explain import SMOLLM2
 
 TASK = "[[tasks]]\nname = 'add'\nenvironment = { kind = 'calculator' }\n"
 TOKEN_BYTES = 2 * 30 * 3 * 64 * 2
+
+
+def store(keys: str, host: int = 999) -> str:
+    return f"engine = {{ host_tokens = {host}, store = {{ {keys} }} }}"
 
 
 def parse(head: str = "") -> RunSettings:
@@ -31,7 +36,23 @@ def parse(head: str = "") -> RunSettings:
         ("engine = { disk_tokens = 9 }", "engine.disk_tokens = 9 is reached through engine.host_tokens, which is 0"),
         ("engine = { host_token = 9 }", "did you mean 'host_tokens'?"),
         ("engine = { scheduling = 'contxt' }", 'did you mean "context"?'),
-        ("workers = { executor = 'ray' }\nengine = { host_tokens = 9 }", "engine.host_tokens = 9 is memory of one machine"),
+        (
+            store("kind = 'file', tokens = 99", host=0),
+            'engine.store.kind = "file" is reached through engine.host_tokens, which is 0',
+        ),
+        (store("kind = 'mooncake', tokens = 99"), 'engine.store.address = "" is not where mooncake_master is: give "host:port"'),
+        (store("kind = 'mooncake', tokens = 99, address = 'ten:0'"), 'engine.store.address = "ten:0" is not where'),
+        (
+            store("kind = 'file', tokens = 99, address = 'a:1'"),
+            'engine.store.address = "a:1" has no effect with engine.store.kind = "file": remove it, or choose "mooncake"',
+        ),
+        (
+            store("kind = 'mooncake', tokens = 99, address = 'a:1', device = 'mlx5_0'"),
+            'engine.store.device = "mlx5_0" has no effect with engine.store.protocol = "tcp": choose "rdma"',
+        ),
+        (store("kind = 'files', tokens = 99"), 'did you mean "file"?'),
+        (store("kind = 'file'"), "engine.store.tokens"),
+        ("engine = { kind = 'vllm', store = { kind = 'file', tokens = 99 } }", 'engine.store.kind = "file" has no effect on vLLM'),
         ("workers = { ray_address = 'local' }", 'workers.ray_address = "local" has no effect without workers.executor = "ray"'),
         (
             "workers = { ray_placement = 'spread' }",
@@ -56,8 +77,8 @@ def test_what_cannot_be_is_refused(head: str, problem: str) -> None:
 def test_the_command_line_can_put_workers_on_a_ray_cluster() -> None:
     workers = with_ray(parse("workers = { rollout_engines = 2 }"), "10.0.0.5:6379").workers
     assert (workers.executor, workers.ray_address, workers.rollout_engines) == ("ray", "10.0.0.5:6379", 2)
-    with pytest.raises(ConfigError, match=r"engine\.host_tokens = 9 is memory of one machine"):
-        with_ray(parse("engine = { host_tokens = 9 }"), "auto")
+    with_store = with_ray(parse(store("kind = 'file', tokens = 99")), "auto")
+    assert (with_store.engine.host_tokens, with_store.engine.store) == (999, StoreSettings(kind="file", tokens=99))
 
 
 def test_an_engines_capacity_is_its_slots_unless_it_is_given() -> None:
@@ -75,6 +96,16 @@ def test_each_engine_has_a_model_and_a_cache_and_they_share_the_tiers() -> None:
     assert memory_of_three["host cache"] == 1000 * TOKEN_BYTES
     assert {need.name: need.size_bytes for need in three.disk}["disk cache"] == 5000 * TOKEN_BYTES
     assert three.tasks[0].rollout_s == pytest.approx(one.tasks[0].rollout_s / 3)
+
+
+@pytest.mark.parametrize("kind", ["file", "mooncake"])
+def test_a_store_between_nodes_needs_memory_or_disk(kind: str) -> None:
+    address = ", address = 'a:1'" if kind == "mooncake" else ""
+    settings = parse(store(f"kind = '{kind}', tokens = 7000{address}"))
+    assert parse_settings(effective_toml(settings), Path("/nowhere")).engine == settings.engine
+    estimate = estimate_run(settings, SMOLLM2)
+    needs = estimate.memory if kind == "mooncake" else estimate.disk
+    assert {need.name: need.size_bytes for need in needs}["cache store"] == 7000 * TOKEN_BYTES
 
 
 def test_a_server_checks_its_engines_too(tmp_path: Path) -> None:

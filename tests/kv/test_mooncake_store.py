@@ -1,20 +1,20 @@
 """Blocks go through a real Mooncake store on loopback, between two processes; skipped where its package or library is missing."""
 
-import socket
+import contextlib
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from plait.kv.block_record import encode
 from plait.kv.cold_tier import ColdTier
+from plait.kv.guarded_store import GuardedStore
 from plait.kv.mooncake_store import MooncakeStore
 from plait.types.errors import ConfigError
 from tests.kv.blocks import BLOCK, ROOT, links_of, machine, record_of
+from tests.kv.mooncake import running_master
 
 TOKENS = tuple(range(4 * 6 + 2))
 
@@ -33,36 +33,11 @@ store.close()
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def master() -> Iterator[str]:
     """The address of a master that listens on loopback only."""
-    pytest.importorskip("mooncake.store", reason="the extra mooncake or its libraries are not installed", exc_type=ImportError)
-    spec = find_spec("mooncake")
-    assert spec is not None
-    program = Path(spec.submodule_search_locations[0]) / "mooncake_master"  # type: ignore[index]
-    address = f"127.0.0.1:{free_port()}"
-    host, port = address.split(":")
-    options = [f"--rpc_address={host}", f"--rpc_port={port}", f"--metrics_host={host}", f"--metrics_port={free_port()}"]
-    process = subprocess.Popen([str(program), *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(int(port))
-    yield address
-    process.kill()
-    process.wait()
-
-
-def wait_for(port: int) -> None:
-    for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the master does not listen")
+    with running_master() as master:
+        yield master.address
 
 
 def test_blocks_of_another_node_are_found(master: str) -> None:
@@ -97,6 +72,39 @@ def test_store_is_bounded_and_what_it_lost_is_missing(master: str) -> None:
     assert sum(data is not None for data in found) <= 32, "what two processes lent, at most"
     assert all(data in (None, bytes([number]) * 2**20) for number, data in enumerate(found))
     store.close()
+
+
+def test_a_lost_master_costs_its_time_limit_and_comes_back() -> None:
+    link = links_of(range(BLOCK))[0]
+    with running_master() as master:
+        store = GuardedStore("m", lambda: MooncakeStore(master.address, "127.0.0.1", 2**24, 2**24), 1.0, retry_s=0.2)
+        store.put(link.key, b"block")
+        assert store.get(link.key) == b"block"
+        store.remove(link.key)
+        assert store.get(link.key) is None, "although it was read a moment ago"
+        for lose in (master.kill, master.stop):
+            lose()
+            begin_s = time.monotonic()
+            while store.is_on:
+                with contextlib.suppress(OSError):
+                    store.put(link.key, b"block")
+            assert time.monotonic() - begin_s < 10
+            master.kill()
+            master.start()
+            came_back(store, link.key)
+        store.close()
+
+
+def came_back(store: GuardedStore, key: bytes) -> None:
+    """The library gives up after 4 to 30 seconds, and lends its memory to the new master some seconds later."""
+    deadline_s = time.monotonic() + 120
+    while True:
+        with contextlib.suppress(OSError):
+            store.put(key, b"block")
+            if store.get(key) == b"block":
+                return
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
 
 
 def test_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

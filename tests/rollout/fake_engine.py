@@ -60,7 +60,7 @@ class FakeEngine:
             if chunk is not None:
                 self.cancelled_results.append(ChunkResult(request_id, chunk.policy, (1, 1), (0.0, 0.0), StopReason.CANCELLED))
 
-    def release(self, handles: Sequence[str]) -> None:
+    def release(self, handles: Sequence[str], went_on: bool = False) -> None:
         assert not self.released & set(handles), "released twice"
         self.released |= set(handles)
         self.caches -= set(handles)

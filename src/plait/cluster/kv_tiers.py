@@ -1,9 +1,12 @@
 """The tiers of cache below those of a deployment's engines: who makes them, and how large they are. Torch-free.
 
-Shared memory is made here, so that it outlives an engine that is lost and ends with the controller. A replaced engine finds what
-the lost one had stored. Each engine writes its own share and reads all.
+- Engines of one machine: shared memory is made here, so that it outlives an engine that is lost and ends with the controller. A
+  replaced engine finds what the lost one had stored. Each engine writes its own share and reads all.
+- Engines that may be on several machines (Ray): each makes its share of memory itself and reads no other. What they share is the
+  store between nodes, if the settings ask for one.
 """
 
+import secrets
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,32 +17,55 @@ from plait.cluster.messages import ROLLOUT, Configure
 from plait.cluster.workers import ComputeSettings
 from plait.config.explain import BYTES_PER_VALUE
 from plait.config.run import EngineSettings
+from plait.config.store import StoreSettings
 from plait.kv.disk_store import clear_folder
-from plait.kv.plan import TierPlan, memory_bytes
+from plait.kv.plan import StorePlan, TierPlan, memory_bytes
 from plait.kv.pool import BLOCK_TOKENS
 from plait.kv.shared_memory import SharedMemory
 from plait.models.hf_config import read_config
 
+STORE_FOLDER = "store"
+
 
 class KvTiers:
-    """`token_bytes`: of one token in all layers."""
+    """`token_bytes`: of one token in all layers. `is_apart`: engines cannot read each other's memory."""
 
-    def __init__(self, settings: EngineSettings, engines: Sequence[str], token_bytes: int, folder: Path) -> None:
-        self._folder = folder
+    def __init__(
+        self, settings: EngineSettings, engines: Sequence[str], token_bytes: int, folder: Path, *, is_apart: bool = False
+    ) -> None:
+        self._folder, self._engines, self._store = folder.absolute(), tuple(engines), settings.store
+        self._token_bytes = token_bytes
         clear_folder(folder)  # Of a run that was killed.
         share = -(-settings.host_tokens // len(engines))
-        num_bytes = memory_bytes(share, token_bytes, BLOCK_TOKENS)
-        self._memories = {name: SharedMemory(num_bytes) for name in engines}
-        self._folders = {name: str(folder / name) if settings.disk_tokens else "" for name in engines}
+        self._memory_bytes = memory_bytes(share, token_bytes, BLOCK_TOKENS)
+        self._memories = {} if is_apart else {name: SharedMemory(self._memory_bytes) for name in engines}
+        self._has_disk = settings.disk_tokens > 0
         self._disk_bytes = settings.disk_tokens * token_bytes // len(engines)
+        self._namespace = secrets.token_hex(8)
+        """Of this deployment's blocks in a store that others may use."""
 
     def plan(self, engine: str) -> TierPlan:
         memories = {name: memory.path for name, memory in self._memories.items()}
-        folders = {name: folder for name, folder in self._folders.items() if folder}
+        own_folder, other_folders = self._folders(self._folder, engine) if self._has_disk else ("", ())
         return TierPlan(
-            own_memory=memories.pop(engine), other_memories=tuple(memories.values()), own_folder=folders.pop(engine, ""),
-            other_folders=tuple(folders.values()), disk_bytes=self._disk_bytes,
+            own_memory=memories.pop(engine, ""), other_memories=tuple(memories.values()), own_folder=own_folder,
+            other_folders=other_folders, disk_bytes=self._disk_bytes, memory_bytes=self._memory_bytes,
+            store=None if self._store is None else self._store_plan(self._store, engine),
         )  # fmt: skip
+
+    def _folders(self, parent: Path, engine: str) -> tuple[str, tuple[str, ...]]:
+        """The engine's own, and all others'."""
+        return str(parent / engine), tuple(str(parent / name) for name in self._engines if name != engine)
+
+    def _store_plan(self, store: StoreSettings, engine: str) -> StorePlan:
+        num_bytes = store.tokens * self._token_bytes // len(self._engines)
+        if store.kind == "mooncake":
+            return StorePlan(
+                num_bytes, store.timeout_s, master=store.address, protocol=store.protocol, device=store.device,
+                namespace=self._namespace,
+            )  # fmt: skip
+        own_folder, other_folders = self._folders(self._folder / STORE_FOLDER, engine)
+        return StorePlan(num_bytes, store.timeout_s, own_folder, other_folders)
 
     def close(self) -> None:
         for memory in self._memories.values():
@@ -53,7 +79,13 @@ def make_tiers(settings: ComputeSettings, model_path: str, configured: Sequence[
         return None
     engines = [one.name for one in configured if ROLLOUT in one.roles]
     token_bytes = read_config(Path(model_path)).cache_bytes_per_token(BYTES_PER_VALUE[settings.model.dtype])
-    return KvTiers(settings.engine, engines, token_bytes, folder or Path(tempfile.gettempdir()) / "plait-kv")
+    where = folder or Path(tempfile.gettempdir()) / "plait-kv"
+    return KvTiers(settings.engine, engines, token_bytes, where, is_apart=are_apart(settings))
+
+
+def are_apart(settings: ComputeSettings) -> bool:
+    """Whether engines may run on several machines."""
+    return settings.workers.executor == "ray"
 
 
 def with_tiers(configuration: Configure, tiers: KvTiers) -> Configure:

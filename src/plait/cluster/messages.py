@@ -69,6 +69,8 @@ class EndStretches(msgspec.Struct, frozen=True, tag="end_stretches"):
 
 class ReleaseCaches(msgspec.Struct, frozen=True, tag="release"):
     handles: tuple[str, ...]
+    went_on: bool = False
+    """Later chunks have gone on from them, here or elsewhere."""
 
 
 class OpenTask(msgspec.Struct, frozen=True, tag="open_task"):

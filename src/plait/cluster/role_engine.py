@@ -9,6 +9,7 @@ from plait.drafting.planner import DraftPlanner
 from plait.engine.adapters import AdapterStore
 from plait.engine.engine import Engine
 from plait.engine.group_drafter import GroupDrafter
+from plait.engine.kv_manager import KvManager
 from plait.engine.sampler import Sampler
 from plait.engine.speculation import Speculation
 from plait.engine.step_times import measure_step_times
@@ -40,18 +41,35 @@ class RoleEngine:
 
     def counters(self) -> Mapping[str, float]:
         """By the names of `observe.engine_counters`."""
-        kv, told = self.engine.kv.counters, self.speculation
-        counts: dict[str, float] = {} if self.engine.kv.lower is None else {
-            "host_evicted_blocks": kv.host.evictions, "host_used_bytes": kv.host.used_bytes, "disk_used_bytes": kv.cold.used_bytes,
-            "corrupt_blocks": kv.host.corrupt + kv.cold.corrupt, "moved_tokens": kv.moved_tokens,
-            counters.HIT_TOKENS["host"]: kv.host.hit_tokens, counters.HIT_TOKENS["disk"]: kv.cold.hit_tokens,
-        }  # fmt: skip
+        told, counts = self.speculation, tier_counts(self.engine.kv)
         if told is not None:
             counts |= {
                 counters.DRAFTED_TOKENS: told.num_proposed, counters.ACCEPTED_TOKENS: told.num_accepted,
                 counters.DRAFTS: told.num_verified_rows,
             }  # fmt: skip
         return counts
+
+
+def tier_counts(kv: KvManager) -> dict[str, float]:
+    """Of the tiers below the device's, as far as there are any."""
+    if kv.lower is None:
+        return {}
+    told = kv.counters
+    below = {"disk": told.cold} if kv.lower.cold is not None else {}
+    below |= {"store": told.store} if kv.lower.far is not None else {}
+    tiers = {"host": told.host, **below}
+    counts: dict[str, float] = {
+        "host_evicted_blocks": told.host.evictions, "moved_tokens": told.moved_tokens,
+        "device_misses": told.device.misses, "device_used_bytes": told.device.used_bytes,
+    }  # fmt: skip
+    counts["corrupt_blocks"] = sum(tier.corrupt for tier in tiers.values())
+    for name, tier in tiers.items():
+        counts |= {counters.HIT_TOKENS[name]: tier.hit_tokens, f"{name}_misses": tier.misses, f"{name}_used_bytes": tier.used_bytes}
+    for name, tier in below.items():
+        counts |= {
+            f"{name}_failures": tier.failures, f"{name}_read_bytes": tier.read_bytes, f"{name}_written_bytes": tier.written_bytes,
+        }  # fmt: skip
+    return counts
 
 
 def make_drafter(settings: Configure, decoder: Decoder, sampler: Sampler) -> GroupDrafter:

@@ -94,9 +94,9 @@ class RolloutRole:
                 for request_id in request_ids:
                     self.engine.cancel(request_id)
                     self.scorer.cancel(request_id)
-            case ReleaseCaches(handles):
+            case ReleaseCaches(handles, went_on):
                 for handle in handles:
-                    self.engine.release(handle)
+                    self.engine.release(handle, went_on)
             case EndStretches():
                 self.engine.end_stretches()
             case ShareTokens(increments, ended_groups) if self._drafter is not None:
@@ -132,6 +132,10 @@ class RolloutRole:
         results = self.engine.step()
         self._num_hit_tokens += sum(result.cached_tokens for result in results)
         return results, self.engine.num_decoded_tokens - before, self.engine.num_decoded_rows
+
+    def close(self) -> None:
+        if self.engine.kv.lower is not None:
+            self.engine.kv.lower.close()
 
     def drawn(self) -> list[FromWorker]:
         """What siblings elsewhere may learn from; nothing while there is little."""

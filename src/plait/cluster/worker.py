@@ -161,7 +161,9 @@ class Worker:
         return self.rollout.engine.adapters.num_loads if isinstance(self.rollout, RolloutRole) else 0
 
     def close(self) -> None:
-        """Let go of the folders of open tasks and models; the worker does nothing more."""
+        """Let go of the folders of open tasks and models, and of cache that others share; the worker does nothing more."""
+        if isinstance(self.rollout, RolloutRole):
+            self.rollout.close()
         for task in self.train.tasks.values() if self.train is not None else ():
             task.adapter.close()
         for model in self.models.models.values() if self.models is not None else ():

@@ -186,8 +186,8 @@ class WorkerEngine:
     def cancel(self, request_ids: Sequence[str]) -> None:
         self._workers.send_to(self._name, CancelRequests(tuple(request_ids)))
 
-    def release(self, handles: Sequence[str]) -> None:
-        self._workers.send_to(self._name, ReleaseCaches(tuple(handles)))
+    def release(self, handles: Sequence[str], went_on: bool = False) -> None:
+        self._workers.send_to(self._name, ReleaseCaches(tuple(handles), went_on))
 
     def end_stretches(self) -> None:
         self._workers.send_to(self._name, EndStretches())

@@ -15,6 +15,7 @@ from plait.config.run import (
     TrainingSettings,
     WorkerSettings,
 )
+from plait.config.store import store_problems
 from plait.config.task import EarlyStoppingSettings, TaskSettings
 
 
@@ -94,9 +95,6 @@ def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, ow
 
 def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, own: str, engine_key: str) -> Iterator[str]:
     """What child processes have and other workers have not."""
-    if workers.executor == "ray" and engine.host_tokens:
-        tokens = f"{engine_key}engine.host_tokens = {engine.host_tokens}"
-        yield f"{tokens} is memory of one machine, which engines on others cannot read: leave it 0"
     yield from ranks_in_threads(workers, own)
     if workers.executor != "ray" and workers.ray_address != "auto":
         address = f'{own}workers.ray_address = "{workers.ray_address}"'
@@ -139,6 +137,10 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
         yield f"{key}.cache_tokens = {engine.cache_tokens} has no effect above {key}.slot_tokens = {engine.slot_tokens}: lower it"
     if engine.disk_tokens and not engine.host_tokens and engine.kind == "plait":
         yield f"{key}.disk_tokens = {engine.disk_tokens} is reached through {key}.host_tokens, which is 0: raise that"
+    if engine.store is not None and not engine.host_tokens and engine.kind == "plait":
+        yield f'{key}.store.kind = "{engine.store.kind}" is reached through {key}.host_tokens, which is 0: raise that'
+    if engine.store is not None:
+        yield from store_problems(engine.store, f"{key}.store")
     if engine.kind == "vllm":
         yield from _check_vllm(engine, key)
     elif engine.python:
@@ -150,6 +152,8 @@ def _check_vllm(engine: EngineSettings, key: str) -> Iterator[str]:
     for tier in ("host_tokens", "disk_tokens"):
         if tokens := getattr(engine, tier):
             yield f"{key}.{tier} = {tokens} has no effect on vLLM, whose cache is its own: remove it"
+    if engine.store is not None:
+        yield f'{key}.store.kind = "{engine.store.kind}" has no effect on vLLM, whose cache is its own: remove {key}.store'
     if engine.drafting != "off":
         yield f'{key}.drafting = "{engine.drafting}" has no effect on vLLM: remove it'
     if engine.batch_invariant == "require":

@@ -218,6 +218,7 @@ def _cache_memory(settings: RunSettings, model: ModelConfig) -> Iterator[Need]:
     yield Need("cache", engines * own_tokens * token_bytes, f"{own_tokens:,} tokens (slot + pool) in {dtype}{_times(engines)}")
     if engine.host_tokens:
         yield Need("host cache", engine.host_tokens * token_bytes, f"{engine.host_tokens:,} tokens in {dtype}, for all engines")
+    yield from _store_need(settings, model, "mooncake")
 
 
 def _times(engines: int) -> str:
@@ -259,6 +260,15 @@ def _cache_disk(settings: RunSettings, model: ModelConfig) -> Iterator[Need]:
     if tokens:
         token_bytes = model.cache_bytes_per_token(BYTES_PER_VALUE[dtype])
         yield Need("disk cache", tokens * token_bytes, f"{tokens:,} tokens in {dtype}, for all engines")
+    yield from _store_need(settings, model, "file")
+
+
+def _store_need(settings: RunSettings, model: ModelConfig, kind: str) -> Iterator[Need]:
+    """The store between nodes, if it is of this kind: files, or memory that workers lend."""
+    store, dtype = settings.engine.store, settings.model.dtype
+    if store is not None and store.kind == kind:
+        size_bytes = store.tokens * model.cache_bytes_per_token(BYTES_PER_VALUE[dtype])
+        yield Need("cache store", size_bytes, f"{store.tokens:,} tokens in {dtype}, for all engines")
 
 
 def _time_s(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> float:

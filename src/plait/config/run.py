@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from plait.config.base import Settings
+from plait.config.store import StoreSettings
 from plait.config.task import TaskSettings
 
 ModelName = Annotated[str, Field(pattern=r"^[^\s\"']+$", max_length=200)]
@@ -85,9 +86,12 @@ class EngineSettings(Settings):
     cache_tokens: Annotated[int, Field(ge=128)] | None = None
     """Most tokens that the chunks at one engine may come to need together; absent: as slot_tokens."""
     host_tokens: Annotated[int, Field(ge=0)] = 0
-    """Cache in main memory that all engines of this machine read: what an engine's own had to give up. 0: none."""
+    """Cache in main memory, of all engines together: what an engine's own had to give up. All engines of this machine read it; on
+    Ray each has its share for itself. 0: none."""
     disk_tokens: Annotated[int, Field(ge=0)] = 0
     """The same on disk, below it. 0: none."""
+    store: StoreSettings | None = None
+    """Cache that engines on several nodes share, below it; absent: none."""
     full_policies: Annotated[int, Field(ge=1)] = 2
     """Most versions of tasks with `training = "full"` that each rollout process holds; more are loaded from disk in turn."""
     scheduling: Literal["context", "fifo"] = "context"

@@ -83,7 +83,7 @@ class Engine:
             self._done.append(failed(chunk, problem))
         else:
             self.waiting[chunk.request_id] = chunk
-            self.kv.expect(self._root(chunk), chunk.context_tokens)
+            self.kv.expect(chunk, self._root(chunk))
             if self.speculation is not None:
                 self.speculation.follow(chunk)
 
@@ -96,6 +96,7 @@ class Engine:
     def cancel(self, request_id: str) -> None:
         """End a request now; its tokens so far come back as CANCELLED. Unknown or finished ids are fine."""
         chunk = self.waiting.pop(request_id, None)
+        self.kv.forget(request_id)
         if chunk is not None:
             self._done.append(ChunkResult(request_id, chunk.policy, (), (), StopReason.CANCELLED))
         for index, row in enumerate(self.rows):
@@ -109,9 +110,9 @@ class Engine:
             row.end_stretch()
         self.waiting.update({name: replace(chunk, stretch_tokens=0) for name, chunk in self.waiting.items()})
 
-    def release(self, handle: str) -> None:
-        """Free a stored cache that no later turn will use; fine if it is gone."""
-        self.kv.release(handle)
+    def release(self, handle: str, went_on: bool = False) -> None:
+        """Free a stored cache that no later turn will use, or that a later chunk went on from; fine if it is gone."""
+        self.kv.release(handle, went_on)
 
     @property
     def is_idle(self) -> bool:
@@ -127,6 +128,8 @@ class Engine:
     def step(self) -> list[ChunkResult]:
         """Start what fits, go on computing prompts, draw for every row that can; return the chunks that ended."""
         self._start_rows()
+        if not self.rows:
+            self.kv.wait()
         self._prefill()
         self._decode()
         done, self._done = self._done, []
@@ -138,8 +141,8 @@ class Engine:
             if not self._has_room(chunk):
                 self.end_stretches()
                 break
-            if not turn.may_start(chunk.adapter):
-                continue  # Its model waits for a place.
+            if not (self.kv.may_start(chunk.request_id) and turn.may_start(chunk.adapter)):
+                continue  # Its cache is on the way, or its model waits for a place.
             del self.waiting[chunk.request_id]
             try:
                 self.rows.append(self._new_row(chunk))

@@ -3,6 +3,7 @@
 - What is loaded are the bits that were stored, for this very policy and these very tokens; what is not found is computed again.
 - Without lower tiers the device's pool is all there is. With them a row goes on wherever they reach, without computing its
   context again.
+- What has to come from another node is pulled from the moment a chunk is submitted; the chunk starts when it is here, or late.
 - A handle names a stored sequence: its last block, the number of tokens of its prompt, and when it was stored. "" names nothing.
 """
 
@@ -16,9 +17,13 @@ from plait.kv.chain import Link, chain
 from plait.kv.counters import KvCounters, TierCounters
 from plait.kv.keys import Key
 from plait.kv.pool import BLOCK_TOKENS, BlockPool, Match
+from plait.kv.pulls import Pull
 from plait.kv.segment import Rank
 from plait.kv.tiers import LowerTiers
+from plait.types.chunks import Chunk
 from plait.types.model import ModelConfig
+
+MOMENT_S = 0.05
 
 
 class KvManager:
@@ -29,6 +34,8 @@ class KvManager:
         self.storage = BlockStorage(config, self.pool.num_blocks, BLOCK_TOKENS, dtype, device)
         self.codec = BlockCodec(config, BLOCK_TOKENS, dtype)
         self.lower: LowerTiers | None = None
+        self._pulls: dict[str, Pull] = {}
+        """What waiting chunks wait for, by request id."""
         self._device_counters = TierCounters(capacity_bytes=self.pool.num_blocks * self.codec.payload_bytes)
 
     def attach(self, lower: LowerTiers) -> None:
@@ -37,12 +44,32 @@ class KvManager:
         self.lower = lower
         lower.counters.device = self._device_counters
 
-    def expect(self, root: Key, tokens: tuple[int, ...]) -> None:
-        """A chunk with this context waits: what lies far away is fetched meanwhile."""
+    def expect(self, chunk: Chunk, root: Key) -> None:
+        """A chunk waits: what lies far away of its context is fetched meanwhile."""
+        tokens = chunk.context_tokens[:-1]
         if self.lower is not None:
-            match = self.pool.lookup(root, tokens[:-1])
-            if match.num_tokens < len(tokens) - 1:
-                self.lower.expect(*self._rest(root, match, tokens[:-1]))
+            match = self.pool.lookup(root, tokens)
+            if match.num_tokens < len(tokens):
+                pull = self.lower.expect(*self._rest(root, match, tokens), is_stored=chunk.generated_tokens > 0)
+                if pull is not None:
+                    self._pulls[chunk.request_id] = pull
+
+    def may_start(self, request_id: str) -> bool:
+        """Whether a chunk has nothing to wait for any more."""
+        pull = self._pulls.get(request_id)
+        if pull is None or pull.is_over:
+            self.forget(request_id)
+            return True
+        return False
+
+    def forget(self, request_id: str) -> None:
+        """A chunk does not wait any more."""
+        self._pulls.pop(request_id, None)
+
+    def wait(self) -> None:
+        """For the first of what chunks wait for, a moment at most: the caller has nothing else to do, and others to listen to."""
+        if self._pulls:
+            next(iter(self._pulls.values())).wait(MOMENT_S)
 
     def load(self, row: Row, slot: Tensor) -> int:
         """Copy what is stored of a row's context; the number of tokens. The last token is always left to compute."""
@@ -109,15 +136,18 @@ class KvManager:
             self.lower.release([link for link in earlier if link.key not in needed], row.prompt_tokens)
         return handle
 
-    def release(self, handle: str) -> None:
-        """Free a stored sequence as far as nobody shares it or has gone on from it since; fine if it is gone."""
+    def release(self, handle: str, went_on: bool = False) -> None:
+        """Free a stored sequence as far as nobody shares it or has gone on from it since; fine if it is gone.
+
+        `went_on`: a later chunk has gone on from it, perhaps on another node.
+        """
         if not handle:
             return
         end, prompt_tokens, stamp_us = handle.split(".")
         self.pool.release(bytes.fromhex(end))
         if self.lower is not None:
             links = list(self.lower.path_to(bytes.fromhex(end)))
-            self.lower.release(links[::-1], int(prompt_tokens), int(stamp_us))
+            self.lower.release(links[::-1], int(prompt_tokens), int(stamp_us), went_on=went_on)
 
     @property
     def counters(self) -> KvCounters:
@@ -132,4 +162,5 @@ class KvManager:
     def check_idle(self) -> None:
         """Raise AssertionError if something is held although nothing runs."""
         assert self.pool.num_pinned == 0, "a block is still pinned"
+        assert not self._pulls, "somebody still waits for blocks"
         self.pool.check_invariants()

@@ -1,4 +1,4 @@
-"""What lies behind the host tier: stores that are slow, may fail and may lose things. Writing happens on a thread of its own.
+"""What lies behind the host tier (a disk, or a store between nodes): slow, may fail, may lose things. A thread of its own writes.
 
 No failure of a store reaches a request: it is counted, and the block is missing.
 """
@@ -23,8 +23,8 @@ MAX_PENDING = 64
 class ColdTier:
     """Written blocks go to the first store; blocks are looked for in all, in order."""
 
-    def __init__(self, stores: Sequence[BlockStore], capacity_bytes: int = 0) -> None:
-        self._stores = tuple(stores)
+    def __init__(self, stores: Sequence[BlockStore], capacity_bytes: int = 0, max_pending: int = MAX_PENDING) -> None:
+        self._stores, self._max_pending = tuple(stores), max_pending
         self._writer = Background("kv-write")
         self._lock = threading.Lock()
         self._pending: dict[Key, BlockRecord] = {}
@@ -39,6 +39,7 @@ class ColdTier:
         data = self._try(partial(store.get, key))
         if data is None:
             return None
+        self.counters.read_bytes += len(data)
         record = decode(key, data)
         if record is None:
             self.counters.corrupt += 1
@@ -48,7 +49,7 @@ class ColdTier:
     def put_later(self, record: BlockRecord) -> None:
         """Write a block when its turn comes; dropped if too many wait."""
         with self._lock:
-            if len(self._pending) >= MAX_PENDING:
+            if len(self._pending) >= self._max_pending:
                 self.counters.failures += 1
                 return
             self._pending[record.link.key] = record
@@ -58,12 +59,17 @@ class ColdTier:
         key = record.link.key
         with self._lock:
             is_wanted = self._pending.get(key) is record
-        if is_wanted:
-            self._try(partial(self._stores[0].put, key, encode(record)))
+        data = encode(record) if is_wanted else b""
+        is_written = is_wanted and self._try(partial(self._put, key, data)) is not None
         with self._lock:
             self.counters.writes += is_wanted
+            self.counters.written_bytes += len(data) * is_written
             if self._pending.get(key) is record:
                 del self._pending[key]
+
+    def _put(self, key: Key, data: bytes) -> bool:
+        self._stores[0].put(key, data)
+        return True
 
     def remove_later(self, keys: Sequence[Key]) -> None:
         with self._lock:

@@ -19,6 +19,9 @@ class TierCounters:
     """Blocks whose bits had changed: taken for missing."""
     failures: int = 0
     """Transfers that could not be made (a full disk, a lost file, a queue that was full)."""
+    read_bytes: int = 0
+    written_bytes: int = 0
+    """Both of disks and stores only, with what blocks carry besides their payload."""
     used_bytes: int = 0
     capacity_bytes: int = 0
 
@@ -30,8 +33,10 @@ class KvCounters:
     device: TierCounters = field(default_factory=TierCounters)
     host: TierCounters = field(default_factory=TierCounters)
     cold: TierCounters = field(default_factory=TierCounters)
-    """Disk, and the store between nodes."""
+    """The disk."""
+    store: TierCounters = field(default_factory=TierCounters)
+    """Between nodes. A block that came from there is a hit of it, once; then it lies in the host tier."""
     moves: int = 0
     moved_tokens: int = 0
     prefetched: int = 0
-    """Blocks fetched from the cold tier before they were asked for."""
+    """Blocks fetched from disk or store before they were asked for."""

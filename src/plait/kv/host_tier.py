@@ -9,7 +9,7 @@ from plait.kv.chain import Link
 from plait.kv.counters import TierCounters
 from plait.kv.keys import Key
 from plait.kv.segment import Rank, Segment
-from plait.kv.shared_memory import attach
+from plait.kv.shared_memory import SharedMemory, attach
 
 
 class HostTier:
@@ -24,6 +24,15 @@ class HostTier:
     def attach(cls, own_path: str, other_paths: Sequence[str], payload_bytes: int) -> "HostTier":
         own, *others = (Segment(attach(path), payload_bytes) for path in (own_path, *other_paths))
         return cls(own, others)
+
+    @classmethod
+    def alone(cls, num_bytes: int, payload_bytes: int) -> "HostTier":
+        """Of memory that no other engine reads."""
+        memory = SharedMemory(num_bytes)
+        try:
+            return cls.attach(memory.path, (), payload_bytes)
+        finally:
+            memory.close()
 
     @property
     def payload_bytes(self) -> int:
@@ -80,5 +89,5 @@ class HostTier:
 
 
 def clock_us() -> int:
-    """The same for all processes of a machine."""
-    return time.monotonic_ns() // 1000
+    """The same for all processes of a machine, and about the same for all nodes of a cluster, whose stamps are compared."""
+    return time.time_ns() // 1000

@@ -1,51 +1,73 @@
 """Blocks in a Mooncake store, which the nodes of a cluster share (optional extra `mooncake`; TCP or RDMA).
 
-Every process lends some memory to the store and a master says where things lie; the store gives up what was not used for long,
-by itself, and keeps for some seconds what was read a moment ago, even if it is removed (keys name the content: it does no harm).
+Every process lends some memory to the store and a master says where things lie; the store gives up what was not used for long by
+itself, and loses what lies in a process that ends. While the master is gone calls take seconds, and setting up takes minutes.
 """
 
 import errno
+import os
+import socket
 from typing import Any
 
 from plait.kv.keys import Key
 from plait.types.errors import ConfigError
 
+_NO_ROOM = -200
 _NOT_FOUND = -704
-_IN_USE = -706
-_NAMESPACE = "plait-kv-"
 
 
 class MooncakeStore:
-    """`master` is "host:port" of `mooncake_master`; `host` the address of this node under which others reach it."""
+    """`master` is "host:port" of `mooncake_master`; `host` the address of this node under which others reach it.
+
+    Those with one `namespace` see the same blocks.
+    """
 
     used_bytes = 0
     """The store's memory is accounted for by its master."""
 
-    def __init__(self, master: str, host: str, lent_bytes: int, buffer_bytes: int, protocol: str = "tcp", device: str = "") -> None:
+    def __init__(
+        self,
+        master: str,
+        host: str,
+        lent_bytes: int,
+        buffer_bytes: int,
+        protocol: str = "tcp",
+        device: str = "",
+        namespace: str = "",
+    ) -> None:
         """Lend `lent_bytes`; `buffer_bytes` is for transfers. OSError if the master cannot be reached."""
-        self._store: Any = _library()()
+        self._prefix = f"plait-kv-{namespace}-" if namespace else "plait-kv-"
+        self._store: Any = library()()
         self._check(self._store.setup(host, "P2PHANDSHAKE", lent_bytes, buffer_bytes, protocol, device, master), "set up")
 
     def _check(self, code: int, action: str) -> None:
         if code < 0:
-            raise OSError(errno.EIO, f"the Mooncake store could not {action}: code {code}")
+            number = errno.ENOSPC if code == _NO_ROOM else errno.EIO
+            raise OSError(number, f"the Mooncake store could not {action}: code {code}")
+
+    def _name(self, key: Key) -> str:
+        return self._prefix + key.hex()
 
     def get(self, key: Key) -> bytes | None:
-        return self._store.get(_name(key)) or None
+        """None also if it could not be served: the library does not tell them apart."""
+        return self._store.get(self._name(key)) or None
 
     def put(self, key: Key, data: bytes) -> None:
-        """Fine if it is there: blocks of one key are the same."""
-        self._check(self._store.put(_name(key), data), "put")
+        """Fine if it is there: blocks of one key are the same. OSError(ENOSPC) while the store makes room."""
+        self._check(self._store.put(self._name(key), data), "put")
 
     def remove(self, key: Key) -> None:
-        code = self._store.remove(_name(key))
-        self._check(0 if code in (_NOT_FOUND, _IN_USE) else code, "remove")
+        """Also what was read a moment ago, which the store would keep for some seconds."""
+        code = self._store.remove(self._name(key), True)
+        self._check(0 if code == _NOT_FOUND else code, "remove")
 
     def close(self) -> None:
         self._store.close()
 
 
-def _library() -> Any:
+def library() -> Any:
+    """The client's class; ConfigError if it is not installed."""
+    os.environ.setdefault("GLOG_minloglevel", "3")  # It tells of every failure on stderr, and Plait does once.
     try:
         from mooncake.store import MooncakeDistributedStore
     except ImportError as error:
@@ -56,5 +78,10 @@ def _library() -> Any:
     return MooncakeDistributedStore
 
 
-def _name(key: Key) -> str:
-    return _NAMESPACE + key.hex()
+def own_address(master: str) -> str:
+    """The address of this node on the way to `master` ("host:port"). Nothing is sent. OSError if there is no way."""
+    host, _, port = master.rpartition(":")
+    family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

@@ -10,7 +10,7 @@ LEVEL = "_used_bytes"
 COMPUTED_TOKENS = "computed_prompt_tokens"
 """Context tokens that no cache had."""
 DECODED_TOKENS = "decoded_tokens"
-HIT_TOKENS = {"device": "device_hit_tokens", "host": "host_hit_tokens", "disk": "disk_hit_tokens"}
+HIT_TOKENS = {"device": "device_hit_tokens", "host": "host_hit_tokens", "disk": "disk_hit_tokens", "store": "store_hit_tokens"}
 """Context tokens that came from each tier of the cache."""
 DRAFTED_TOKENS = "drafted_tokens"
 """Proposed."""

@@ -34,8 +34,8 @@ class EngineLink(Protocol):
 
     def cancel(self, request_ids: Sequence[str]) -> None: ...
 
-    def release(self, handles: Sequence[str]) -> None:
-        """Also of caches that it does not have."""
+    def release(self, handles: Sequence[str], went_on: bool = False) -> None:
+        """Also of caches that it does not have. `went_on`: later chunks have gone on from them, here or elsewhere."""
         ...
 
     def end_stretches(self) -> None:
@@ -136,15 +136,17 @@ class RolloutService:
 
     def on_results(self, results: Sequence[ChunkResult]) -> None:
         unused: list[str] = []
+        outdated: list[str] = []
         for result in results:
             request = self._dispatcher.ended(result.request_id)
             if request is None:
                 unused.append(result.cache_handle)
                 continue
             if request.cache_handle != result.cache_handle:
-                unused.append(request.cache_handle)
+                (unused if result.stop == StopReason.FAILED else outdated).append(request.cache_handle)
             self._take(request, result)
         self.release(unused)
+        self._release(outdated, went_on=True)
         self.pump()
 
     def _take(self, request: GenerationRequest, result: ChunkResult) -> None:
@@ -170,10 +172,13 @@ class RolloutService:
 
     def release(self, handles: Iterable[str]) -> None:
         """Free stored caches at all engines; also those that finished generations kept for a later turn."""
+        self._release(handles, went_on=False)
+
+    def _release(self, handles: Iterable[str], went_on: bool) -> None:
         named = [handle for handle in handles if handle]
         if named:
             for link in self._links.values():
-                link.release(named)
+                link.release(named, went_on)
 
     # ---- chunks
 

@@ -108,7 +108,7 @@ class SimulatedEngine:
         if self._gone:
             self._interrupt()
 
-    def release(self, handles: Sequence[str]) -> None:
+    def release(self, handles: Sequence[str], went_on: bool = False) -> None:
         """What lies in caches is the caller's to count."""
 
     def end_stretches(self) -> None:

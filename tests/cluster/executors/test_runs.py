@@ -30,6 +30,7 @@ from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
 from plait.types.errors import ConfigError, WorkerFailure
+from tests.cluster import test_store_deployment
 from tests.cluster.executors.clusters import Nodes, cluster
 from tests.cluster.executors.test_carriers import PROGRAM, frames_arrive_in_order_each_once, loss_is_told, with_worker
 from tests.runs import committed_steps, digests, tiny_settings, tiny_task, worker_pids
@@ -159,6 +160,16 @@ def test_a_node_without_the_folder_is_refused(nodes: Nodes, tmp_path: Path, monk
     monkeypatch.setattr(ray_executor, "write_probe", lambda folder: written)
     with pytest.raises(ConfigError, match=r"does not see .* Put runs and data on a file system"):
         with_worker(RayExecutor(nodes.address, "pack", NEEDS, tmp_path), never)
+
+
+def test_engines_on_two_nodes_share_a_store(nodes: Nodes, tmp_path: Path) -> None:
+    """Their host tiers are their own; what a generation has left on one node it finds on the other."""
+    plain, _ = test_store_deployment.run(tmp_path / "plain", {}, num_engines=1)
+    ray = {"executor": "ray", "ray_address": nodes.address, "ray_placement": "spread"}
+    segments, counts = test_store_deployment.run(tmp_path, test_store_deployment.FILES, workers=ray)
+    assert segments == plain
+    assert counts["store_hit_tokens"] > 0
+    assert counts["store_failures"] == counts["corrupt_blocks"] == 0
 
 
 def test_killed_actors_and_lost_nodes_change_nothing(

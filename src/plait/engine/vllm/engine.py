@@ -83,7 +83,7 @@ class VllmEngine:
         if request_id in self._requests:
             self._finish(request_id, StopReason.CANCELLED, abort=True)
 
-    def release(self, handle: str) -> None:
+    def release(self, handle: str, went_on: bool = False) -> None:
         """vLLM's prefix cache is its own."""
 
     def end_stretches(self) -> None:
