@@ -17,7 +17,7 @@ OwnServer = Callable[..., AbstractContextManager[Any]]
 def _session_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from tests.server.server_process import running_server
 
-    with running_server(tmp_path_factory.mktemp("server")) as process:
+    with running_server(tmp_path_factory.mktemp("server"), WORKERS__TRAIN_RANKS=2) as process:
         yield process
 
 

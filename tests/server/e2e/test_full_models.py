@@ -1,7 +1,8 @@
-"""Models that train all weights, through the SDK, on a server that holds one of them at a time."""
+"""Models that train all weights, through the SDK, on a server that holds one of them at a time, over two ranks."""
 
 from typing import Any
 
+import psutil
 import pytest
 import tinker
 
@@ -18,6 +19,7 @@ def full_client(service: Any) -> tinker.TrainingClient:
 
 def test_it_is_trained_sampled_from_saved_and_loaded(server: Any) -> None:
     service = server.client_for()
+    assert any("plait.cluster.ranks.follower" in child.cmdline() for child in psutil.Process(server.pid).children(recursive=True))
     client, adapter = full_client(service), training_client(service)
     before, adapter_loss = loss(client), loss(adapter)
     assert before == pytest.approx(adapter_loss, abs=1e-5), "both start as the base"
