@@ -82,6 +82,54 @@ def test_a_job_survives_the_loss_of_its_group(folder: Path, alone: dict[str, Dig
     assert sorted(lost) == ["rollout", "train"], "each of its workers hears of it once"
 
 
+def test_jobs_over_two_groups_train_what_they_train_alone(folder: Path, alone: dict[str, Digests]) -> None:
+    async def apart() -> dict[str, Digests]:
+        groups = make_group(folder, DEVICE_BYTES, names=("g0", "g1"))
+        where: dict[str, str] = {}
+
+        def see(event: AnyEvent) -> None:
+            where.update({job: groups.group_of(job) for job in groups.jobs})
+
+        directories = [RunDirectory.create(folder, f"apart-{job}", "") for job in "ab"]
+        runs = (
+            run_grouped(groups, folder, job, directory, lambda driver: driver.listeners.append(see))
+            for job, directory in zip("ab", directories, strict=True)
+        )
+        results = await asyncio.gather(*runs)
+        assert where == {"a": "g0", "b": "g1"}
+        assert all(group.dispatcher.counters.num_calls >= 3 + 3 + 1 for group in groups.groups.values())
+        return dict(zip("ab", results, strict=True))
+
+    assert asyncio.run(apart()) == alone
+
+
+def test_a_job_that_is_moved_twice_trains_what_it_trains_unmoved(folder: Path, alone: dict[str, Digests]) -> None:
+    directory = RunDirectory.create(folder, "moved", "")
+    moves: list[asyncio.Task[bool]] = []
+
+    async def moving() -> Digests:
+        groups = make_group(folder, DEVICE_BYTES, names=("g0", "g1"))
+
+        def move_once_a_step(event: AnyEvent) -> None:
+            if isinstance(event, StepCommitted) and event.step < 3:
+                target = {"g0": "g1", "g1": "g0"}[groups.group_of("a")]
+                moves.append(asyncio.create_task(after(moves[-1:], groups, target)))
+
+        result = await run_grouped(groups, folder, "a", directory, lambda driver: driver.listeners.append(move_once_a_step))
+        assert [await move for move in moves] == [True, True]
+        assert groups.num_moves == {"g0": 1, "g1": 1}
+        assert [group.pid for group in groups.groups.values()] == [None, None]
+        return result
+
+    assert asyncio.run(moving()) == alone["a"]
+    assert not [event for event in read_latest_events(directory.events) if isinstance(event, WorkerLost)], "a move is no loss"
+
+
+async def after(earlier: list[asyncio.Task[bool]], groups: WorkerGroups, target: str) -> bool:
+    await asyncio.gather(*earlier)
+    return await groups.jobs["a"].move_to(target)
+
+
 PARENT = """
 import asyncio, sys
 from tests.cluster.groups.hosts import group_settings
