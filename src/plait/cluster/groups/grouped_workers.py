@@ -35,7 +35,7 @@ class GroupedWorkers:
     ) -> None:
         self.groups, self.owner, self.configurations = groups, owner, configurations
         self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
-        self._max_slowdown = max_slowdown
+        self.max_slowdown = max_slowdown
         self._attached: set[str] = set()
         self._move: asyncio.Task[bool] | None = None
 
@@ -66,7 +66,7 @@ class GroupedWorkers:
     async def start(self) -> Ready:
         """What the first reports stands for all."""
         num_bytes = sum(expected_bytes(configuration) for configuration in self.configurations)
-        self.groups.join(self.owner, self, num_bytes, self._max_slowdown)
+        self.groups.join(self.owner, self, num_bytes, self.max_slowdown)
         starts = [self._start(configuration) for configuration in self.configurations]
         results = await asyncio.gather(*starts, return_exceptions=True)
         for result in results:

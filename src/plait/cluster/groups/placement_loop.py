@@ -13,7 +13,7 @@ from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.observe.events import GroupSample, JobMoved, Note
 from plait.types.errors import PlaitError
 
-INTERVAL_S = 5.0
+INTERVAL_S = 10.0
 
 log = logging.getLogger("plait.cluster")
 

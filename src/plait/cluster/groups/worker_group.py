@@ -72,7 +72,9 @@ class WorkerGroup:
     async def _host(self, deployment: str, member: Member) -> Ready:
         self.dispatcher.host(deployment, member.settings, self._clock())
         self._flush()
-        ready = await member.hosting
+        link, ready = self._link, await member.hosting
+        if self._link is not link or link is None:
+            raise WorkerFailure(f"worker group {self.settings.name} was lost as {deployment} came up")
         member.is_up = True
         return ready
 
