@@ -1,5 +1,7 @@
 """Worker groups in a run's state, from their events alone."""
 
+import io
+
 from rich.console import Console
 
 from plait.observe.events import GroupSample, JobMoved, RunStarted, decode_event, encode_event
@@ -35,11 +37,10 @@ def test_totals_go_on_where_the_run_was_resumed() -> None:
 
 def test_status_names_groups_and_what_is_there() -> None:
     events = [START, sample(10.0, 5.0, 2, ("a/rollout", "a/train"), num_moves=1)]
-    console = Console(width=160, record=True, file=None, quiet=True)
-    with console.capture():
+    console = Console(width=160, file=io.StringIO())
+    with console.capture() as shown:
         console.print(render_run(RunSummary(events).snapshot(10.0), 160, 40))
-    text = console.export_text()
-    assert "group-0: busy 50 %, 50 % since start · 3 calls · 2 switches · 1 moves here · a/rollout, a/train" in text
+    assert "group-0: busy 50 %, 50 % since start · 3 calls · 2 switches · 1 moves here · a/rollout, a/train" in shown.get()
 
 
 def test_a_move_is_told_and_logged() -> None:

@@ -27,12 +27,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 Digests = list[tuple[int, str, float]]
 
 
-def job_settings(folder: Path, job: str, **changes: Any) -> RunSettings:
+def job_settings(folder: Path, job: str, task: dict[str, Any] | None = None, **changes: Any) -> RunSettings:
     model = folder / f"model-{job}"
     if not model.exists():
         make_tiny_model(model, seed=ord(job), **SHAPES[job])
     plain = {"model": {"path": str(model), "max_context_tokens": 128}, "workers": {"layout": "shared", "environment_processes": 1}}
-    return tiny_settings(folder, tiny_task("task", seed=ord(job)), **plain | changes)
+    return tiny_settings(folder, task or tiny_task("task", seed=ord(job)), **plain | changes)
 
 
 def make_group(

@@ -12,11 +12,13 @@ import pytest
 
 from plait.cluster.groups.factory import grouped
 from plait.cluster.groups.worker_groups import WorkerGroups
+from plait.config.run import RunSettings
 from plait.observe.events import AnyEvent, StepCommitted, WorkerLost
 from plait.observe.log import read_latest_events
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from tests.cluster.groups.jobs import Digests, job_settings, make_group, run_job
+from tests.runs import tiny_task
 
 DEVICE_BYTES = 12_500_000
 """The largest of their four deployments, and hardly more."""
@@ -82,52 +84,48 @@ def test_a_job_survives_the_loss_of_its_group(folder: Path, alone: dict[str, Dig
     assert sorted(lost) == ["rollout", "train"], "each of its workers hears of it once"
 
 
-def test_jobs_over_two_groups_train_what_they_train_alone(folder: Path, alone: dict[str, Digests]) -> None:
+def test_a_job_that_moves_in_the_midst_trains_what_it_trains_alone(folder: Path, alone: dict[str, Digests]) -> None:
+    """Each starts at a group of its own; then they share one."""
+    directories = {job: RunDirectory.create(folder, f"moved-{job}", "") for job in "ab"}
+    starts: dict[str, str] = {}
+    moves: list[asyncio.Task[bool]] = []
+
     async def apart() -> dict[str, Digests]:
         groups = make_group(folder, DEVICE_BYTES, names=("g0", "g1"))
-        where: dict[str, str] = {}
 
-        def see(event: AnyEvent) -> None:
-            where.update({job: groups.group_of(job) for job in groups.jobs})
+        def on_start(driver: RunDriver) -> None:
+            driver.listeners.append(lambda event: move_after_a_step(event, driver))
 
-        directories = [RunDirectory.create(folder, f"apart-{job}", "") for job in "ab"]
-        runs = (
-            run_grouped(groups, folder, job, directory, lambda driver: driver.listeners.append(see))
-            for job, directory in zip("ab", directories, strict=True)
-        )
+        def move_after_a_step(event: AnyEvent, driver: RunDriver) -> None:
+            if isinstance(event, StepCommitted) and event.step == 1:
+                starts.update({job: groups.group_of(job) for job in groups.jobs})
+                moves.append(asyncio.create_task(groups.jobs["a"].move_to("g1")))
+            elif isinstance(event, StepCommitted) and event.step == 2 and not moves[0].done():
+                driver.pause("task")  # It is not to end before it has moved.
+                moves[0].add_done_callback(lambda _: driver.resume("task"))
+
+        runs = [
+            run_job(slow_settings(folder, "a"), directories["a"], grouped(groups, "a"), on_start),
+            run_job(slow_settings(folder, "b"), directories["b"], grouped(groups, "b")),
+        ]
         results = await asyncio.gather(*runs)
-        assert where == {"a": "g0", "b": "g1"}
-        assert all(group.dispatcher.counters.num_calls >= 3 + 3 + 1 for group in groups.groups.values())
+        assert moves[0].result()
+        assert groups.num_moves == {"g1": 1}
+        assert all(group.dispatcher.counters.num_calls for group in groups.groups.values())
+        assert [group.pid for group in groups.groups.values()] == [None, None]
         return dict(zip("ab", results, strict=True))
 
     assert asyncio.run(apart()) == alone
+    assert starts == {"a": "g0", "b": "g1"}
+    events = [event for directory in directories.values() for event in read_latest_events(directory.events)]
+    assert not [event for event in events if isinstance(event, WorkerLost)], "a move is no loss"
 
 
-def test_a_job_that_is_moved_twice_trains_what_it_trains_unmoved(folder: Path, alone: dict[str, Digests]) -> None:
-    directory = RunDirectory.create(folder, "moved", "")
-    moves: list[asyncio.Task[bool]] = []
-
-    async def moving() -> Digests:
-        groups = make_group(folder, DEVICE_BYTES, names=("g0", "g1"))
-
-        def move_once_a_step(event: AnyEvent) -> None:
-            if isinstance(event, StepCommitted) and event.step < 3:
-                target = {"g0": "g1", "g1": "g0"}[groups.group_of("a")]
-                moves.append(asyncio.create_task(after(moves[-1:], groups, target)))
-
-        result = await run_grouped(groups, folder, "a", directory, lambda driver: driver.listeners.append(move_once_a_step))
-        assert [await move for move in moves] == [True, True]
-        assert groups.num_moves == {"g0": 1, "g1": 1}
-        assert [group.pid for group in groups.groups.values()] == [None, None]
-        return result
-
-    assert asyncio.run(moving()) == alone["a"]
-    assert not [event for event in read_latest_events(directory.events) if isinstance(event, WorkerLost)], "a move is no loss"
-
-
-async def after(earlier: list[asyncio.Task[bool]], groups: WorkerGroups, target: str) -> bool:
-    await asyncio.gather(*earlier)
-    return await groups.jobs["a"].move_to(target)
+def slow_settings(folder: Path, job: str) -> RunSettings:
+    """Each step takes long enough for a move beside it."""
+    task = tiny_task("task", seed=ord(job))
+    task["environment"] |= {"delay": {"kind": "fixed", "mean_s": 1.0}}
+    return job_settings(folder, job, task, **SPLIT)
 
 
 PARENT = """
