@@ -62,7 +62,7 @@ def _keys(settings: type[Settings], prefix: str) -> Iterator[tuple[str, FieldInf
 
 
 def _metrics() -> Iterator[str]:
-    from plait.server import engine_gauges, gauges
+    from plait.server import engine_gauges, gauges, group_gauges
     from plait.server.metrics import Metrics
 
     yield from ("| metric | kind | meaning |", "|---|---|---|")
@@ -71,6 +71,7 @@ def _metrics() -> Iterator[str]:
             name = f"{family.name}_total" if family.type == "counter" else family.name
             yield f"| `{name}` | {family.type} | {_cell(family.documentation)} |"
     texts = {**gauges.TEXTS, **gauges.TEXTS_OF_BASES, **engine_gauges.TEXTS, engine_gauges.COUNTS: engine_gauges.COUNTS_TEXT}
+    texts |= {**group_gauges.TEXTS, **group_gauges.TEXTS_OF_MODELS}
     for name, text in texts.items():
         yield f"| `plait_{name}` | gauge | {_cell(text)} |"
 

@@ -91,26 +91,28 @@ async def drive(
         environments = await start_environments(settings, settings.workers.environment_processes)
     try:
         by_task = {task.name: tokenizers[settings.model_of(task)] for task in settings.tasks}
-        compute = _compute(settings, paths, directory)
+        workers = WorkerFactory(settings.workers, settings.model.device)
+        compute = _compute(settings, paths, directory, workers)
         driver = RunDriver(
             settings, directory, compute, by_task, environments, run.log, past_run(run.history), under_way=run.under_way
         )
         driver.listeners += run.listeners
         if on_start is not None:
             on_start(driver)
-        return await driver.run(resumed=bool(run.history))
+        async with workers.placing(driver.emit):
+            return await driver.run(resumed=bool(run.history))
     finally:
         await environments.close()
 
 
-def _compute(settings: RunSettings, paths: Mapping[str, Path], directory: RunDirectory) -> Compute:
-    """Workers of its own for each base model; `paths` tells where each lies."""
+def _compute(settings: RunSettings, paths: Mapping[str, Path], directory: RunDirectory, workers: WorkerFactory) -> Compute:
+    """Workers for each base model; `paths` tells where each lies."""
     folders = {name: directory.path / (f"kv-{number}" if number else "kv") for number, name in enumerate(paths)}
-    workers = WorkerFactory(settings.workers, settings.model.device)
-    computes = {
-        name: OwnCompute(settings.of_model(name), str(paths[name]), kv_folder=folders[name], make_workers=workers.of(name))
-        for name in paths
-    }
+    computes: dict[str, Compute] = {}
+    for name, path in paths.items():
+        own = settings.of_model(name)
+        make_workers = workers.of(name, own.model.max_slowdown)
+        computes[name] = OwnCompute(own, str(path), kv_folder=folders[name], make_workers=make_workers)
     if len(computes) == 1:
         return next(iter(computes.values()))
     return BasesCompute(computes, {task.name: settings.model_of(task) for task in settings.tasks})

@@ -16,13 +16,14 @@ import msgspec
 from plait.cluster.controller_folder import controller_folder
 from plait.cluster.engine_sampler import EngineSampler
 from plait.cluster.executors.choice import make_executor
+from plait.cluster.groups.grouped_workers import GroupedWorkers
 from plait.cluster.kv_tiers import make_tiers, with_tiers
 from plait.cluster.length_keeper import LengthKeeper
 from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, Starting, TokensDrawn
-from plait.cluster.model_messages import PromptScored
+from plait.cluster.model_messages import DiscardGradients, PromptScored
 from plait.cluster.prompt_scoring import PromptScoring
 from plait.cluster.sibling_tokens import SiblingTokens
-from plait.cluster.trainer_messages import ToTrainer
+from plait.cluster.trainer_messages import ToTrainer, Work, owner_of
 from plait.cluster.trainer_router import TrainerRouter
 from plait.cluster.workers import ComputeSettings, MakeWorkers, WorkerEngine, Workers, configurations
 from plait.observe.events import EngineSample
@@ -115,10 +116,17 @@ class RolloutDeployment:
             self._on_adapters_lost, listener.on_reopen, lambda is_idle: self.workers.lend_threads(trainer_is_idle=is_idle),
         )  # fmt: skip
         self._sampler = EngineSampler()
+        self._held: list[ToTrainer] | None = None
+        """While the workers move: what is to be sent to trainers after it."""
+        if isinstance(self.workers, GroupedWorkers):
+            self.workers.on_move = self
 
     def train(self, message: ToTrainer) -> None:
         """To the trainer that has the adapter, or is to have it."""
-        self.trainers.send(message)
+        if self._held is not None:
+            self._held.append(message)
+        else:
+            self.trainers.send(message)
 
     def _max_rows(self, engine: str) -> int:
         return self.concurrency[engine].limit if self._engine.adaptive_concurrency else self._engine.max_rows
@@ -149,6 +157,32 @@ class RolloutDeployment:
     def _attach(self, engine: str) -> None:
         self.rollout.attach(engine, WorkerEngine(self.workers, engine), self._engine.capacity_tokens)
         self.scoring.attach(engine)
+
+    def _detach(self, engine: str) -> None:
+        self.rollout.detach(engine)
+        self.scoring.detach(engine)
+        if self.siblings is not None:
+            self.siblings.lost(engine)
+
+    # ---- moves to another worker group
+
+    def move_begins(self) -> None:
+        self._held = []
+
+    def move_ends(self, has_moved: bool, is_up: bool) -> None:
+        """Chunks that were not sent meanwhile are placed again. Work for what was lost is sent again by who hears of the loss."""
+        held, self._held = self._held or [], None
+        lost: Sequence[str] = ()
+        if is_up:
+            for engine in self.workers.engine_names:
+                self._detach(engine)
+                self._attach(engine)
+        if is_up and has_moved:
+            lost = self.trainers.relocated(next(iter(self.trainers.placement.trainers)))
+            self._listener.on_trainer_ready()
+        for message in held:
+            if not isinstance(message, Work | DiscardGradients) or (is_up and owner_of(message) not in lost):
+                self.trainers.send(message)
 
     # ---- what comes back
 
@@ -191,10 +225,7 @@ class RolloutDeployment:
     def _on_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None:
         self._listener.on_worker_lost(worker, roles, failure)
         if ROLLOUT in roles:
-            self.rollout.detach(worker)
-            self.scoring.detach(worker)
-            if self.siblings is not None:
-                self.siblings.lost(worker)
+            self._detach(worker)
         if TRAIN in roles:
             self.trainers.down(worker)
 

@@ -3,7 +3,16 @@
 import msgspec
 
 from plait.cluster.messages import CloseTask, OpenTask, SetTenantWeight, Update
-from plait.cluster.model_messages import CloseModel, ForwardBackward, LoadModel, ModelMessage, OpenModel, OptimStep, SaveModel
+from plait.cluster.model_messages import (
+    CloseModel,
+    DiscardGradients,
+    ForwardBackward,
+    LoadModel,
+    ModelMessage,
+    OpenModel,
+    OptimStep,
+    SaveModel,
+)
 
 ToTrainer = OpenTask | Update | CloseTask | ModelMessage | SetTenantWeight
 Opening = OpenTask | OpenModel
@@ -13,7 +22,7 @@ UPDATE = "update"
 """In place of a seq_id: the update of a task, which has one at a time."""
 
 
-def owner_of(message: Opening | Work | CloseTask | CloseModel) -> str:
+def owner_of(message: Opening | Work | DiscardGradients | CloseTask | CloseModel) -> str:
     """The task's or the model's name."""
     match message:
         case OpenTask():

@@ -10,7 +10,6 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -26,6 +25,7 @@ from plait.cluster.messages import (
     UpdateDone,
 )
 from plait.cluster.model_messages import OPENING, CallDone, CallFailed, CloseModel, DiscardGradients, ModelOpened, OpenModel
+from plait.cluster.routed_adapter import RoutedAdapter
 from plait.cluster.trainer_messages import (
     UPDATE,
     Opening,
@@ -39,21 +39,6 @@ from plait.cluster.trainer_messages import (
 )
 from plait.cluster.trainer_placement import TrainerPlacement
 
-Owners = Sequence[str]
-
-
-@dataclass(slots=True)
-class _Adapter:
-    opening: Opening
-    has_gradients: bool = False
-    leaves: str = ""
-    """The trainer that is to let go of it before it is opened at its home."""
-    held: list[Work | DiscardGradients] = field(default_factory=list)
-    """For when it is there."""
-    num_own_opens: int = 0
-    """Openings that moved it, whose answers nobody waits for."""
-    open_error: str = ""
-
 
 class TrainerRouter:
     """`on_idle` is told when the trainers come to have work, and when none has any more."""
@@ -62,15 +47,15 @@ class TrainerRouter:
         self,
         trainers: Sequence[str],
         send_to: Callable[[str, ToWorker], None],
-        on_lost: Callable[[Owners], None],
-        on_reopen: Callable[[Owners], None],
+        on_lost: Callable[[Sequence[str]], None],
+        on_reopen: Callable[[Sequence[str]], None],
         on_idle: Callable[[bool], None],
     ) -> None:
         self._send_to, self._on_lost, self._on_reopen, self._on_idle = send_to, on_lost, on_reopen, on_idle
         self.placement = TrainerPlacement()
         for trainer in trainers:
             self.placement.add_trainer(trainer)
-        self._adapters: dict[str, _Adapter] = {}
+        self._adapters: dict[str, RoutedAdapter] = {}
         self._closing: dict[str, tuple[str, int]] = {}
         """Where an adapter was closed, and how many answers to that have not come."""
         self._unopened: dict[str, Opening] = {}
@@ -101,12 +86,12 @@ class TrainerRouter:
             return
         old = self._adapters.pop(owner, None)
         trainer = self._where_to_open(owner, old)
-        self._adapters[owner] = _Adapter(message)
+        self._adapters[owner] = RoutedAdapter(message)
         self.placement.settle(owner, trainer)
         self.placement.begin(owner, OPENING, 0)
         self._send_to(trainer, message)
 
-    def _where_to_open(self, owner: str, old: _Adapter | None) -> str:
+    def _where_to_open(self, owner: str, old: RoutedAdapter | None) -> str:
         """Where it is or was until now: there what was sent before runs before. Else wherever there is least to do."""
         if owner in self._closing:
             return self._closing[owner][0]
@@ -143,20 +128,20 @@ class TrainerRouter:
         adapter.has_gradients = has_gradients_after(message, adapter.has_gradients)
         self._pass_on(owner, adapter, message)
 
-    def _move_if_better(self, owner: str, adapter: _Adapter) -> None:
+    def _move_if_better(self, owner: str, adapter: RoutedAdapter) -> None:
         home, target = self.placement.home(owner), self.placement.choose(owner)
         if home is not None and target != home:
             adapter.leaves = home
             self.placement.settle(owner, target)
             self._send_close(owner, home, closing(adapter.opening))
 
-    def _pass_on(self, owner: str, adapter: _Adapter, message: Work | DiscardGradients) -> None:
+    def _pass_on(self, owner: str, adapter: RoutedAdapter, message: Work | DiscardGradients) -> None:
         if adapter.leaves:
             adapter.held.append(message)
         elif (home := self.placement.home(owner)) is not None:
             self._send_to(home, message)
 
-    def _arrive(self, owner: str, adapter: _Adapter) -> None:
+    def _arrive(self, owner: str, adapter: RoutedAdapter) -> None:
         """The old trainer has let go."""
         home = self.placement.home(owner)
         assert home is not None, "one that moves has a home"
@@ -233,6 +218,21 @@ class TrainerRouter:
             self._on_reopen(owners)
         else:
             self._lost += owners
+
+    def relocated(self, trainer: str) -> Sequence[str]:
+        """It is in another process now, idle: adapters are opened there. Those whose gradients wait are lost; returns these."""
+        lost = [owner for owner, one in self._adapters.items() if one.has_gradients and self.placement.home(owner) == trainer]
+        for owner in lost:
+            del self._adapters[owner]
+            self.placement.leave(owner)
+        self._closing = {owner: closed for owner, closed in self._closing.items() if closed[0] != trainer}
+        for adapter in (one for owner, one in self._adapters.items() if self.placement.home(owner) == trainer):
+            adapter.num_own_opens += 1
+            self._send_to(trainer, adapter.opening)
+        if lost:
+            self._on_lost(lost)
+            self._on_reopen(lost)
+        return lost
 
     def up(self, trainer: str) -> None:
         self.placement.add_trainer(trainer)

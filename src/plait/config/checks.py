@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from plait.config.check_groups import check_groups
 from plait.config.environments import CalculatorSettings, DelaySettings, EnvironmentSettings
 from plait.config.known_keys import suggest_value
 from plait.config.rank_checks import idle_ranks, ranks_in_threads
@@ -51,6 +52,7 @@ def check_deployments(settings: Deployable, further: Sequence[FurtherModelSettin
     yield from _check_sizes(settings.model, settings.engine, settings.training)
     yield from _check_workers(settings.workers, settings.engine)
     yield from _check_multiplexing(settings.workers, settings.model.device, further)
+    yield from check_groups(settings.workers, settings.model, further)
     yield from _check_engine(settings.engine)
     for index, model in enumerate(further):
         own = f'models[{index}] (name "{model.name}").'
@@ -120,7 +122,7 @@ def _check_multiplexing(workers: WorkerSettings, device: str, further: Sequence[
     is_multiplexed = workers.layout == "multiplexed"
     if is_multiplexed and workers.device_bytes is None:
         yield 'workers.layout = "multiplexed" shares out what the device has: set workers.device_bytes'
-    for key in ("device_bytes", "host_bytes", "order"):
+    for key in ("device_bytes", "host_bytes", "order", "groups"):
         if not is_multiplexed and getattr(workers, key) != WorkerSettings.model_fields[key].default:
             yield f'workers.{key} has no effect with workers.layout = "{workers.layout}": remove it, or choose "multiplexed"'
     for index, model in enumerate(further):

@@ -23,6 +23,8 @@ class ModelSettings(Settings):
     """"auto": CUDA if torch sees it, else the CPU."""
     max_context_tokens: Annotated[int, Field(ge=16)] = 1024
     """Longest prompt plus answers of all turns."""
+    max_slowdown: Annotated[float, Field(ge=1.0)] | None = None
+    """As `workers.max_slowdown`, for this base model alone; absent: as that."""
 
     @property
     def known_as(self) -> str:
@@ -34,7 +36,7 @@ class DeploymentWorkerSettings(Settings):
 
     layout: Literal["split", "shared", "multiplexed"] = "split"
     """"split": rollout and training in a process each; "shared": one process does both; "multiplexed": one process does both for
-    all base models, one call at a time, with on the device what fits `device_bytes`."""
+    all base models, one call at a time, with on the device what fits `device_bytes`; several if there are `groups`."""
     rollout_engines: Annotated[int, Field(ge=1, le=64)] = 1
     """Rollout processes, each with the model and a cache of its own. A generation may go on at another after each chunk."""
     rollout_threads: Annotated[int, Field(ge=1)] = 1
@@ -63,9 +65,16 @@ class DeploymentWorkerSettings(Settings):
 
 class WorkerSettings(DeploymentWorkerSettings):
     device_bytes: Annotated[int, Field(ge=1)] | None = None
-    """What multiplexed workers may take on the device together: weights, caches, adapters with their gradients and moments."""
+    """What a group of multiplexed workers may take on the device: weights, caches, adapters with their gradients and moments."""
+    groups: Annotated[int, Field(ge=1, le=64)] = 1
+    """Groups of multiplexed workers, each with a process, a queue, threads and `device_bytes` of its own; a base is at one."""
+    placement: Literal["pack", "spread", "spread_backfill", "isolated"] = "spread"
+    """At which group a base model runs once the trace of its calls tells a period: "pack" fills groups before it takes another,
+    "spread" and "spread_backfill" let demands overlap least, "isolated" shares no group. Until then: at the emptiest."""
+    max_slowdown: Annotated[float, Field(ge=1.0)] = 1.2
+    """Base models share a group, of several, if a step of each is expected to take at most so many times as long as alone."""
     host_bytes: Annotated[int, Field(ge=1)] | None = None
-    """Main memory for what multiplexed workers have off the device; absent: as much as there is."""
+    """Main memory for what a group of multiplexed workers has off the device; absent: as much as there is."""
     order: Literal["hrrs", "fifo", "round_robin", "least_recently_served", "shortest_first"] = "hrrs"
     """Whose call multiplexed workers run next. "hrrs": the highest ratio of waiting to expected time, setup included."""
     environment_processes: Annotated[int, Field(ge=1)] = 2

@@ -79,6 +79,29 @@ class EngineSample(Event, frozen=True, kw_only=True, tag="engine"):
     """Totals since its process started: `engine_counters`."""
 
 
+class GroupSample(Event, frozen=True, kw_only=True, tag="group"):
+    """How worker group `group` stood. Totals are since the controller came up, `up_s` ago."""
+
+    group: str
+    deployments: tuple[str, ...]
+    """`MODEL/ROLE` of each that was there."""
+    up_s: float
+    busy_s: float
+    """While a function call ran, or its deployment was brought onto the device."""
+    num_calls: int
+    num_switches: int
+    num_moves: int = 0
+    """Base models that came here from another group."""
+
+
+class JobMoved(Event, frozen=True, kw_only=True, tag="job_moved"):
+    """Base model `job`, with all of its deployments, went on at another worker group."""
+
+    job: str
+    source: str
+    target: str
+
+
 class StepCommitted(Event, frozen=True, kw_only=True, tag="step"):
     """Optimizer step `step` of `task` is durable: policy version `step` exists. Step numbers start at 1."""
 
@@ -154,6 +177,8 @@ AnyEvent = (
     | PhaseSpan
     | WorkerSpan
     | EngineSample
+    | GroupSample
+    | JobMoved
     | StepCommitted
     | EvaluationDone
     | RewardError

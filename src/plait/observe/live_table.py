@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from plait.observe.group_lines import group_lines
 from plait.observe.snapshot import EngineSnapshot, RunSnapshot, TaskSnapshot, WorkerSnapshot
 from plait.observe.text import bar, duration, last_line, model_name, one_line, percent, sparkline
 
@@ -27,13 +28,13 @@ NARROW_CHARACTERS = 100
 MAX_CAUSES = 3
 
 FIXED_LINES = 8
-"""Lines of the view besides one per task, worker and engine."""
+"""Lines of the view besides one per task, worker, engine and worker group."""
 
 
 def render_run(run: RunSnapshot, width: int, height: int, under_way: str = "") -> RenderableType:
     """The whole view, at most `height` lines where that can be. `under_way` is shown until the run has come up."""
     causes = _causes(run.tasks)
-    room = max(1, height - FIXED_LINES - len(run.workers) - len(run.engines) - len(causes))
+    room = max(1, height - FIXED_LINES - len(run.workers) - len(run.engines) - len(run.groups) - len(causes))
     parts: list[RenderableType] = [_title(run, under_way), _task_table(_most_telling(run.tasks, room), width >= NARROW_CHARACTERS)]
     if len(run.tasks) > room:
         parts.append(Text(f"  and {len(run.tasks) - room} more tasks: plait status {run.run}", style="dim"))
@@ -42,6 +43,8 @@ def render_run(run: RunSnapshot, width: int, height: int, under_way: str = "") -
         parts.append(_worker_table(run.workers, width >= NARROW_CHARACTERS))
     if run.engines:
         parts.append(engine_lines(run.engines))
+    if run.groups:
+        parts.append(group_lines(run.groups))
     parts.append(_footer(run))
     return Group(*parts)
 

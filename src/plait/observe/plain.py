@@ -37,6 +37,8 @@ def _text(event: e.Event, summary: RunSummary) -> str | None:
             return f"{event.task}  step {event.step}  {event.stage} error: {_short(event.error)}"
         case e.WorkerLost():
             return f"worker {event.worker} lost: {_short(event.cause)}"
+        case e.JobMoved():
+            return f"base model {event.job} moved from {event.source} to {event.target}"
         case e.Note():
             return f"{event.level}: {event.task + ': ' if event.task else ''}{one_line(event.message, MAX_MESSAGE_CHARACTERS)}"
     return None

@@ -84,6 +84,21 @@ class EngineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     counters: dict[str, float]
 
 
+class GroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals are over the whole run; the deployments are those of the group's latest report."""
+
+    group: str
+    deployments: tuple[str, ...]
+    busy_share: float | None
+    """Of the time the run was up."""
+    busy_share_recent: float | None
+    """Between its two latest reports."""
+    num_calls: int
+    num_switches: int
+    num_moves: int
+    """Base models that came here from another group."""
+
+
 class NoteCount(msgspec.Struct, frozen=True):
     level: str
     message: str
@@ -110,4 +125,6 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[TaskSnapshot, ...]
     workers: tuple[WorkerSnapshot, ...]
     engines: tuple[EngineSnapshot, ...]
+    groups: tuple[GroupSnapshot, ...]
+    """Of workers, where the layout is "multiplexed"."""
     notes: tuple[NoteCount, ...]

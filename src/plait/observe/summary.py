@@ -12,6 +12,7 @@ import msgspec
 
 from plait.observe import events as e
 from plait.observe.engine_summary import EngineSummary
+from plait.observe.group_summary import GroupSummary
 from plait.observe.snapshot import NoteCount, RunSnapshot
 from plait.observe.task_summary import TaskSummary
 from plait.observe.worker_summary import WorkerSummary
@@ -26,6 +27,7 @@ class RunSummary:
         self.tasks: dict[str, TaskSummary] = {}
         self.workers: dict[str, WorkerSummary] = {}
         self.engines: dict[str, EngineSummary] = {}
+        self.groups: dict[str, GroupSummary] = {}
         self.latest_s: float | None = None
         """Time of the latest event."""
         self._start: e.RunStarted | None = None
@@ -59,6 +61,8 @@ class RunSummary:
                 self._worker(event.worker).add_span(event)
             case e.EngineSample():
                 self.engines.setdefault(event.engine, EngineSummary(event.engine)).add(event)
+            case e.GroupSample():
+                self.groups.setdefault(event.group, GroupSummary(event.group)).add(event)
             case e.WorkerLost():
                 self._lose_worker(event)
             case e.Note():
@@ -149,5 +153,6 @@ class RunSummary:
             ),
             workers=tuple(workers.values()),
             engines=tuple(engine.snapshot(workers.get(name)) for name, engine in self.engines.items()),
+            groups=tuple(group.snapshot() for group in self.groups.values()),
             notes=tuple(NoteCount(level, message, task, count) for (level, message, task), count in self._notes.items()),
         )

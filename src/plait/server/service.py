@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from plait.cluster.groups.factory import WorkerFactory
 from plait.cluster.messages import Ready
@@ -32,6 +33,7 @@ from plait.server.folders import DataFolders
 from plait.server.futures import Futures
 from plait.server.gate import Gate
 from plait.server.gauges import ServiceGauges
+from plait.server.group_gauges import GroupGauges, log_placement
 from plait.server.managed.runs import ManagedRuns
 from plait.server.metrics import Metrics
 from plait.server.model_registry import ModelRegistry
@@ -74,10 +76,11 @@ class Service:
 
         self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
         self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
-        names = [own for own, *_ in settings.model_names]
-        workers = WorkerFactory(settings.workers, settings.model.device)
+        own = [(name, settings.of_model(name)) for name, *_ in settings.model_names]
+        self.workers, self._placing = WorkerFactory(settings.workers, settings.model.device), AsyncExitStack()
+        make = self.workers.of
         self.bases = Bases(
-            [Base(settings.of_model(name), n, self.metrics, self.fail, workers.of(name)) for n, name in enumerate(names)]
+            [Base(one, n, self.metrics, self.fail, make(name, one.model.max_slowdown)) for n, (name, one) in enumerate(own)]
         )
         self.futures = Futures(
             FutureLimits(grace_s=settings.samples.retrieve_grace_s, retention_s=settings.samples.result_retention_s)
@@ -122,6 +125,8 @@ class Service:
 
         self.metrics.registry.register(ServiceGauges(self))
         self.metrics.registry.register(EngineGauges(self.bases.engine_samples))
+        if self.workers.groups is not None:
+            self.metrics.registry.register(GroupGauges(self.workers.groups))
 
     # ---- what must hold before a call is taken in
 
@@ -155,6 +160,7 @@ class Service:
         for tenant in (await self.database.run(lambda session: tenants.list_tenants(session, MAX_TENANTS, 0)))[0]:
             self.apply_tenant(tenant.tenant_id, tenant.weight, tenant.quotas)
         ready = await self.bases.start()
+        await self._placing.enter_async_context(self.workers.placing(log_placement))
         await self.sessions.resume()
         await self.certifier.resume()
         await self.checkpoints.remove_orphans(self.folders)
@@ -173,6 +179,7 @@ class Service:
         await self.sessions.sweep()
         await self.background.close()
         await self.usage.flush()
+        await self._placing.aclose()
         await self.bases.close()
         await self.database.close()
 

@@ -1,10 +1,11 @@
 """Jobs on base models of their own, alone or together on one worker group."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from plait.client.environments import start_environments
+from plait.cluster.groups.group_placement import GroupPlacement
 from plait.cluster.groups.messages import ConfigureGroup
 from plait.cluster.groups.router import Router
 from plait.cluster.groups.worker_groups import WorkerGroups
@@ -26,21 +27,28 @@ SHAPES: dict[str, dict[str, Any]] = {
 Digests = list[tuple[int, str, float]]
 
 
-def job_settings(folder: Path, job: str, **changes: Any) -> RunSettings:
+def job_settings(folder: Path, job: str, task: dict[str, Any] | None = None, **changes: Any) -> RunSettings:
     model = folder / f"model-{job}"
     if not model.exists():
         make_tiny_model(model, seed=ord(job), **SHAPES[job])
     plain = {"model": {"path": str(model), "max_context_tokens": 128}, "workers": {"layout": "shared", "environment_processes": 1}}
-    return tiny_settings(folder, tiny_task("task", seed=ord(job)), **plain | changes)
+    return tiny_settings(folder, task or tiny_task("task", seed=ord(job)), **plain | changes)
 
 
-def make_group(folder: Path, device_bytes: int, order: str = "hrrs", host_bytes: int | None = None) -> WorkerGroups:
+def make_group(
+    folder: Path, device_bytes: int, order: str = "hrrs", host_bytes: int | None = None, names: Sequence[str] = ("group",),
+    placement: GroupPlacement | None = None,
+) -> WorkerGroups:  # fmt: skip
+    """One, or those of these names; anybody starts at the emptiest."""
     (folder / "disk").mkdir(exist_ok=True)
-    settings = ConfigureGroup(
-        name="group", threads=1, device="cpu", device_bytes=device_bytes, host_bytes=host_bytes,
-        host_folder=str(folder / "host"), folder=str(folder / "disk"), disk_bytes=1 << 30,
-    )  # fmt: skip
-    return WorkerGroups([settings], Router(default="group"), order)
+    settings = [
+        ConfigureGroup(
+            name=name, threads=1, device="cpu", device_bytes=device_bytes, host_bytes=host_bytes,
+            host_folder=str(folder / "host"), folder=str(folder / "disk"), disk_bytes=1 << 30 if len(names) == 1 else 0,
+        )
+        for name in names
+    ]  # fmt: skip
+    return WorkerGroups(settings, Router(default=names[0]), order, placement=placement)
 
 
 async def run_job(

@@ -25,6 +25,19 @@ def settings(**workers: Any) -> RunSettings:
             {"layout": "multiplexed", "device_bytes": 1000, "train_workers": 2},
             "workers.train_workers = 2 needs processes of their own",
         ),
+        ({"groups": 2}, 'workers.groups has no effect with workers.layout = "split": remove it, or choose "multiplexed"'),
+        (
+            {"layout": "multiplexed", "device_bytes": 1000, "groups": 3},
+            "workers.groups = 3 leaves groups without work where 1 base model is served: lower it to 1",
+        ),
+        (
+            {"layout": "multiplexed", "device_bytes": 1000, "placement": "pack"},
+            'workers.placement = "pack" has no effect with one group of workers: remove it, or raise workers.groups',
+        ),
+        (
+            {"max_slowdown": 2.0},
+            "workers.max_slowdown = 2.0 has no effect with one group of workers: remove it, or choose",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_told(workers: dict[str, Any], problem: str) -> None:
@@ -43,3 +56,25 @@ def test_the_settings_decide_who_makes_the_workers(order: str) -> None:
     assert factory.groups is not None
     assert factory.groups.of("model/train") is factory.groups.of("other/rollout")
     assert WorkerFactory(settings().workers, "cpu").of("model") is None
+
+
+def test_a_bound_on_slowdown_is_of_one_base_model_or_of_all() -> None:
+    task, other = tiny_task("a", model="small"), tiny_task("b", model="large")
+    models = {"model": {"name": "small", "path": "x", "max_slowdown": 1.5}, "models": [{"name": "large", "path": "y"}]}
+    workers = {"layout": "multiplexed", "device_bytes": 1000, "groups": 2, "max_slowdown": 1.3}
+    chosen = RunSettings.model_validate({**models, "workers": workers, "tasks": [task, other]})
+    assert not [told for told in check_settings(chosen) if "slowdown" in told or "groups" in told]
+    factory = WorkerFactory(chosen.workers, "cpu")
+    assert factory.groups is not None
+    assert list(factory.groups.groups) == ["group-0", "group-1"]
+    bounds = []
+    for name in chosen.model_names:
+        make = factory.of(name, chosen.of_model(name).model.max_slowdown)
+        assert make is not None
+        made = make(configurations(chosen, "path", 1), 0, *[lambda *_: None] * 4)
+        assert isinstance(made, GroupedWorkers)
+        bounds.append(made.max_slowdown)
+    assert bounds == [1.5, 1.3]
+    single = chosen.model_copy(update={"workers": chosen.workers.model_copy(update={"groups": 1})})
+    problem = "model.max_slowdown = 1.5 has no effect with one group of workers: remove it, or raise workers.groups"
+    assert problem in check_settings(single)

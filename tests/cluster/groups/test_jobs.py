@@ -12,11 +12,13 @@ import pytest
 
 from plait.cluster.groups.factory import grouped
 from plait.cluster.groups.worker_groups import WorkerGroups
+from plait.config.run import RunSettings
 from plait.observe.events import AnyEvent, StepCommitted, WorkerLost
 from plait.observe.log import read_latest_events
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from tests.cluster.groups.jobs import Digests, job_settings, make_group, run_job
+from tests.runs import tiny_task
 
 DEVICE_BYTES = 12_500_000
 """The largest of their four deployments, and hardly more."""
@@ -80,6 +82,50 @@ def test_a_job_survives_the_loss_of_its_group(folder: Path, alone: dict[str, Dig
     assert asyncio.run(disturbed()) == alone["a"]
     lost = [event.worker for event in read_latest_events(directory.events) if isinstance(event, WorkerLost)]
     assert sorted(lost) == ["rollout", "train"], "each of its workers hears of it once"
+
+
+def test_a_job_that_moves_in_the_midst_trains_what_it_trains_alone(folder: Path, alone: dict[str, Digests]) -> None:
+    """Each starts at a group of its own; then they share one."""
+    directories = {job: RunDirectory.create(folder, f"moved-{job}", "") for job in "ab"}
+    starts: dict[str, str] = {}
+    moves: list[asyncio.Task[bool]] = []
+
+    async def apart() -> dict[str, Digests]:
+        groups = make_group(folder, DEVICE_BYTES, names=("g0", "g1"))
+
+        def on_start(driver: RunDriver) -> None:
+            driver.listeners.append(lambda event: move_after_a_step(event, driver))
+
+        def move_after_a_step(event: AnyEvent, driver: RunDriver) -> None:
+            if isinstance(event, StepCommitted) and event.step == 1:
+                starts.update({job: groups.group_of(job) for job in groups.jobs})
+                moves.append(asyncio.create_task(groups.jobs["a"].move_to(starts["b"])))
+            elif isinstance(event, StepCommitted) and event.step == 2 and not moves[0].done():
+                driver.pause("task")  # It is not to end before it has moved.
+                moves[0].add_done_callback(lambda _: driver.resume("task"))
+
+        runs = [
+            run_job(slow_settings(folder, "a"), directories["a"], grouped(groups, "a"), on_start),
+            run_job(slow_settings(folder, "b"), directories["b"], grouped(groups, "b")),
+        ]
+        results = await asyncio.gather(*runs)
+        assert moves[0].result()
+        assert groups.num_moves == {starts["b"]: 1}
+        assert all(group.dispatcher.counters.num_calls for group in groups.groups.values())
+        assert [group.pid for group in groups.groups.values()] == [None, None]
+        return dict(zip("ab", results, strict=True))
+
+    assert asyncio.run(apart()) == alone
+    assert sorted(starts.values()) == ["g0", "g1"]
+    events = [event for directory in directories.values() for event in read_latest_events(directory.events)]
+    assert not [event for event in events if isinstance(event, WorkerLost)], "a move is no loss"
+
+
+def slow_settings(folder: Path, job: str) -> RunSettings:
+    """Each step takes long enough for a move beside it."""
+    task = tiny_task("task", seed=ord(job))
+    task["environment"] |= {"delay": {"kind": "fixed", "mean_s": 1.0}}
+    return job_settings(folder, job, task, **SPLIT)
 
 
 PARENT = """

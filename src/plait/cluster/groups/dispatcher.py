@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from plait.cluster.groups.function_calls import HOST, SAMPLE, CallKind, call_kind, closed_stream, sampled_tokens
+from plait.cluster.groups.group_demand import GroupDemand
 from plait.cluster.groups.messages import CallOver, Host, Pass, Prefetch, RunCall, Switch, Switched, ToGroup, Unhost
 from plait.cluster.groups.resident_set import ResidentSet
 from plait.cluster.groups.sample_turn import SampleWork
@@ -27,7 +28,8 @@ from plait.scheduling.setup_times import SetupTimes
 class GroupDispatcher:
     """`take` gives what is to be sent, and what is to be answered here, since the last time."""
 
-    def __init__(self, order: Order, device_bytes: int) -> None:
+    def __init__(self, order: Order, device_bytes: int, demand: GroupDemand | None = None) -> None:
+        self.demand = demand or GroupDemand()
         self.services, self.setups, self.counters = ServiceTimes(), SetupTimes(), GroupCounters()
         self._order, self._device_bytes = order, device_bytes
         self._numbers = count()
@@ -51,6 +53,7 @@ class GroupDispatcher:
         self._prefetched = ""
         self._frames.clear()
         self._answers.clear()
+        self.demand.lost()
 
     def take(self) -> tuple[list[ToGroup], list[tuple[str, FromWorker]]]:
         frames, answers = self._frames[:], self._answers[:]
@@ -76,6 +79,17 @@ class GroupDispatcher:
         self.residents.forget(deployment)
         self._frames.append(Unhost(deployment))
         self._go_on(now_s)
+
+    def is_idle(self, deployment: str) -> bool:
+        """Nothing of it waits or runs."""
+        running, work = self.queue.running, self._samples.get(deployment)
+        is_running = running is not None and running.deployment == deployment
+        has_samples = work is not None and (work.has_held or work.has_running)
+        return not (is_running or has_samples or self.queue.waiting(deployment).num_calls)
+
+    def wind_down(self, deployment: str) -> None:
+        """Nothing more will be sent: what runs keeps to its budget."""
+        self._frames.append(Pass(deployment, EndStretches()))
 
     def send(self, deployment: str, message: ToWorker, now_s: float) -> None:
         match message:
@@ -163,7 +177,9 @@ class GroupDispatcher:
         self.residents.found_in(switch.activated, switch.tier)
         for name, seconds in switch.offloads_s.items():
             self.setups.observe_offload(name, seconds)
-        self.counters.switched(switch.load_s + sum(switch.offloads_s.values()))
+        setup_s = switch.load_s + sum(switch.offloads_s.values())
+        self.counters.switched(setup_s)
+        self.demand.set_up(setup_s)
 
     # ---- calls
 
@@ -172,6 +188,7 @@ class GroupDispatcher:
         call = FunctionCall(call_id, deployment, kind.function, kind.stream, kind.size_tokens, now_s)
         self._waiting[call_id] = call, message
         self.queue.add(call)
+        self.demand.arrived(call)
         return call_id
 
     def _drop_calls(self, deployment: str, stream: str | None) -> None:
@@ -182,14 +199,17 @@ class GroupDispatcher:
 
     def _drop_call(self, call_id: str) -> None:
         self.queue.remove(call_id)
-        del self._waiting[call_id]
+        self.demand.withdrawn(self._waiting.pop(call_id)[0])
 
     def _end_call(self, call_id: str, service_s: float | None, now_s: float) -> None:
         self._is_closing = False
         self.counters.ended(service_s)
+        running = self.queue.running
+        self.demand.ended(self.residents.sizes.get(running.deployment, 0) if running else 0, now_s)
         self.queue.done(call_id, service_s, now_s)
 
     def _go_on(self, now_s: float) -> None:
+        self.demand.account(now_s)
         call = self.queue.next(now_s)
         if call is not None:
             self._start(call, now_s)
@@ -205,6 +225,7 @@ class GroupDispatcher:
 
     def _start(self, call: FunctionCall, now_s: float) -> None:
         self.counters.started(now_s - call.arrival_s)
+        self.demand.started(call, now_s)
         _, message = self._waiting.pop(call.call_id)
         if isinstance(message, Configure):
             self._frames.append(Host(call.call_id, call.deployment, message))

@@ -2,18 +2,23 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import cast
 
+from plait.cluster.groups.group_placement import GroupPlacement
 from plait.cluster.groups.grouped_workers import GroupedWorkers
 from plait.cluster.groups.messages import ConfigureGroup
+from plait.cluster.groups.placement_loop import PlacementLoop
 from plait.cluster.groups.router import Router
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.cluster.messages import Configure, FromWorker
 from plait.cluster.workers import MakeWorkers
 from plait.config.run import WorkerSettings
+from plait.observe.events import GroupSample, JobMoved, Note
+from plait.placement.job import DEFAULT_SLO
 from plait.types.errors import WorkerFailure
 
 GROUP = "group"
@@ -25,21 +30,34 @@ class WorkerFactory:
     """Makes the workers of all deployments of a run or a service. `groups` are None unless workers are multiplexed."""
 
     def __init__(self, settings: WorkerSettings, device: str) -> None:
+        self._max_slowdown = settings.max_slowdown
         self.groups = make_groups(settings, device) if settings.layout == "multiplexed" else None
 
-    def of(self, owner: str) -> MakeWorkers | None:
-        """What makes the workers of `owner`, whose name nobody else has; None: it gets workers of its own."""
-        return None if self.groups is None else grouped(self.groups, owner)
+    def of(self, owner: str, max_slowdown: float | None = None) -> MakeWorkers | None:
+        """What makes the workers of `owner`, whose name nobody else has; None: it gets workers of its own.
+
+        `max_slowdown`: its own bound; None: that of all.
+        """
+        if self.groups is None:
+            return None
+        return grouped(self.groups, owner, self._max_slowdown if max_slowdown is None else max_slowdown)
+
+    @asynccontextmanager
+    async def placing(self, emit: Callable[[GroupSample | JobMoved | Note], None]) -> AsyncIterator[None]:
+        """Jobs are moved to where they are to be, and `emit` is told how groups stand."""
+        async with PlacementLoop(self.groups, emit) if self.groups is not None else nullcontext():
+            yield
 
 
-def grouped(groups: WorkerGroups, owner: str) -> MakeWorkers:
+def grouped(groups: WorkerGroups, owner: str, max_slowdown: float = DEFAULT_SLO) -> MakeWorkers:
     """What makes the workers of `owner` in these groups."""
-    return cast(MakeWorkers, partial(_make_grouped, groups, owner))
+    return cast(MakeWorkers, partial(_make_grouped, groups, owner, max_slowdown))
 
 
 def _make_grouped(
     groups: WorkerGroups,
     owner: str,
+    max_slowdown: float,
     configurations: Sequence[Configure],
     max_restarts: int,
     on_message: Callable[[str, FromWorker], None],
@@ -48,18 +66,27 @@ def _make_grouped(
     on_failed: Callable[[Exception], None],
 ) -> GroupedWorkers:
     """The groups count restarts themselves."""
-    return GroupedWorkers(groups, owner, configurations, on_message, on_lost, on_ready, on_failed)
+    return GroupedWorkers(groups, owner, configurations, on_message, on_lost, on_ready, on_failed, max_slowdown)
 
 
 def make_groups(settings: WorkerSettings, device: str) -> WorkerGroups:
-    """One group for everything, with the threads of all."""
+    """Each with the threads of all, and with the whole of the budgets."""
     assert settings.device_bytes is not None, "checked with the settings"
-    configured = ConfigureGroup(
-        name=GROUP, threads=settings.rollout_threads + settings.train_threads, device=device,
-        device_bytes=settings.device_bytes, host_bytes=settings.host_bytes, host_folder=str(memory_folder()), folder="",
-        disk_bytes=0,
-    )  # fmt: skip
-    return WorkerGroups([configured], Router(default=GROUP), settings.order, settings.max_restarts)
+    configured = [
+        ConfigureGroup(
+            name=name, threads=settings.rollout_threads + settings.train_threads, device=device,
+            device_bytes=settings.device_bytes, host_bytes=settings.host_bytes, host_folder=str(memory_folder()), folder="",
+            disk_bytes=0,
+        )
+        for name in group_names(settings.groups)
+    ]  # fmt: skip
+    names = [one.name for one in configured]
+    placement = GroupPlacement(names, settings.device_bytes, settings.host_bytes, settings.placement)
+    return WorkerGroups(configured, Router(default=names[0]), settings.order, settings.max_restarts, placement)
+
+
+def group_names(num_groups: int) -> list[str]:
+    return [GROUP] if num_groups == 1 else [f"{GROUP}-{number}" for number in range(num_groups)]
 
 
 def memory_folder() -> Path:

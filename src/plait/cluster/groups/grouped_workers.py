@@ -1,18 +1,27 @@
-"""The workers of a deployment's roles in worker groups that they share with others: the interface of `cluster.workers.Workers`.
+"""The workers of a job's deployments in a worker group that it shares with others: the interface of `cluster.workers.Workers`.
 
 - A worker here is a deployment of a group, named `OWNER/WORKER`; the owner's callbacks hear of `WORKER`.
 - It is lost when its group's process is, and comes back with it.
+- All of them can be moved to another group (`group_move`), of which `on_move` is told.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 
+from plait.cluster.groups.expected_bytes import expected_bytes
+from plait.cluster.groups.group_move import MoveListener, move
+from plait.cluster.groups.worker_group import WorkerGroup
 from plait.cluster.groups.worker_groups import WorkerGroups
-from plait.cluster.messages import ROLLOUT, TRAIN, Configure, FromWorker, Ready, ToWorker
+from plait.cluster.messages import ROLLOUT, TRAIN, Configure, FromWorker, Ready, SubmitChunks, ToWorker
+from plait.cluster.model_messages import ScorePrompt
+from plait.placement.job import DEFAULT_SLO
 from plait.types.errors import WorkerFailure
 
 
 class GroupedWorkers:
+    on_move: MoveListener | None = None
+    """Set by who is to hear of moves; without one there are none."""
+
     def __init__(
         self,
         groups: WorkerGroups,
@@ -22,10 +31,13 @@ class GroupedWorkers:
         on_lost: Callable[[str, Sequence[str], WorkerFailure], None],
         on_ready: Callable[[str, Sequence[str]], None],
         on_failed: Callable[[Exception], None],
+        max_slowdown: float = DEFAULT_SLO,
     ) -> None:
         self.groups, self.owner, self.configurations = groups, owner, configurations
         self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
+        self.max_slowdown = max_slowdown
         self._attached: set[str] = set()
+        self._move: asyncio.Task[bool] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -37,13 +49,24 @@ class GroupedWorkers:
         return tuple(c.name for c in self.configurations if ROLLOUT in c.roles)
 
     @property
+    def deployments(self) -> tuple[str, ...]:
+        return tuple(f"{self.owner}/{name}" for name in self.names)
+
+    @property
+    def group(self) -> WorkerGroup:
+        """Where they are."""
+        return self.groups.of(self.deployments[0])
+
+    @property
     def pids(self) -> dict[str, int]:
-        """Of the groups' processes that are up."""
-        found = {name: self.groups.of(self._deployment(name)).pid for name in self.names}
-        return {name: pid for name, pid in found.items() if pid is not None}
+        """Of the group's process, if it is up."""
+        pid = self.group.pid
+        return {} if pid is None else dict.fromkeys(self.names, pid)
 
     async def start(self) -> Ready:
         """What the first reports stands for all."""
+        num_bytes = sum(expected_bytes(configuration) for configuration in self.configurations)
+        self.groups.join(self.owner, self, num_bytes, self.max_slowdown)
         starts = [self._start(configuration) for configuration in self.configurations]
         results = await asyncio.gather(*starts, return_exceptions=True)
         for result in results:
@@ -52,16 +75,21 @@ class GroupedWorkers:
         return next(result for result in results if isinstance(result, Ready))
 
     async def _start(self, configuration: Configure) -> Ready:
-        deployment = self._deployment(configuration.name)
-        ready = await self.groups.of(deployment).attach(deployment, configuration, _Listener(self, configuration))
+        group, deployment = self.group, f"{self.owner}/{configuration.name}"
+        ready = await group.attach(deployment, configuration, self.listener(configuration, group))
         self._attached.add(configuration.name)
         return ready
 
+    def listener(self, configuration: Configure, group: WorkerGroup) -> "DeploymentListener":
+        """Of one deployment at this group."""
+        return DeploymentListener(self, configuration, group)
+
     def send_to(self, worker: str, message: ToWorker) -> None:
-        """While the worker is lost nothing is sent, and `on_ready` says when to send again."""
+        """While the worker is lost nothing is sent, and `on_ready` says when to send again. While it moves no new sampling is."""
+        if self.is_moving and isinstance(message, SubmitChunks | ScorePrompt):
+            return
         if worker in self._attached:
-            deployment = self._deployment(worker)
-            self.groups.of(deployment).send(deployment, message)
+            self.group.send(f"{self.owner}/{worker}", message)
 
     def train(self, message: ToWorker) -> None:
         """To the worker that trains."""
@@ -70,29 +98,51 @@ class GroupedWorkers:
     def lend_threads(self, trainer_is_idle: bool) -> None:
         """All that a group runs has all of its threads."""
 
+    is_moving = False
+    """What was sent is finished at the old group, and nothing is begun."""
+
+    async def move_to(self, group: str) -> bool:
+        """Be at this group from then on; False, and all is as it was, if a process was lost meanwhile. Raises PlaitError if the
+        workers do not come up there."""
+        self._move = asyncio.create_task(move(self, self.groups.named(group)))
+        try:
+            return await self._move
+        finally:
+            self._move = None
+
     async def close(self) -> None:
+        self.groups.on_leave()
+        if self._move is not None:
+            self._move.cancel()
+            await asyncio.gather(self._move, return_exceptions=True)
         attached, self._attached = self._attached, set()
-        deployments = [self._deployment(name) for name in attached]
-        await asyncio.gather(*(self.groups.of(deployment).detach(deployment) for deployment in deployments))
-
-    def _deployment(self, worker: str) -> str:
-        return f"{self.owner}/{worker}"
+        await asyncio.gather(*(self.group.detach(f"{self.owner}/{name}") for name in attached))
+        self.groups.leave(self.owner)
 
 
-class _Listener:
-    """Hears of one worker."""
+class DeploymentListener:
+    """Hears of one deployment, as long as it is at this group."""
 
-    def __init__(self, workers: GroupedWorkers, configuration: Configure) -> None:
+    def __init__(self, workers: GroupedWorkers, configuration: Configure, group: WorkerGroup) -> None:
         self._workers, self._name, self._roles = workers, configuration.name, configuration.roles
+        self._group = group
+
+    @property
+    def _is_heard(self) -> bool:
+        return self._workers.group is self._group
 
     def on_message(self, message: FromWorker) -> None:
-        self._workers._on_message(self._name, message)
+        if self._is_heard:
+            self._workers._on_message(self._name, message)
 
     def on_lost(self, failure: WorkerFailure) -> None:
-        self._workers._on_lost(self._name, self._roles, failure)
+        if self._is_heard:
+            self._workers._on_lost(self._name, self._roles, failure)
 
     def on_ready(self) -> None:
-        self._workers._on_ready(self._name, self._roles)
+        if self._is_heard:
+            self._workers._on_ready(self._name, self._roles)
 
     def on_failed(self, error: Exception) -> None:
-        self._workers._on_failed(error)
+        if self._is_heard:
+            self._workers._on_failed(error)

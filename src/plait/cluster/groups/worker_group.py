@@ -9,13 +9,13 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
 from plait.cluster.groups.dispatcher import GroupDispatcher
+from plait.cluster.groups.group_demand import GroupDemand
 from plait.cluster.groups.group_link import GroupLink
+from plait.cluster.groups.group_member import GroupListener, Member
 from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromDeployment, FromGroup, Switched, Unhosted
 from plait.cluster.messages import Configure, EngineStats, FromWorker, Ready, StartFailed, Starting, ToWorker
 from plait.cluster.workers import RESTART_WINDOW_S
@@ -23,39 +23,17 @@ from plait.scheduling.orders import Order
 from plait.types.errors import ConfigError, PlaitError, WorkerFailure
 
 
-class GroupListener(Protocol):
-    """Hears of one deployment, in the event loop."""
-
-    def on_message(self, message: FromWorker) -> None: ...
-
-    def on_lost(self, failure: WorkerFailure) -> None: ...
-
-    def on_ready(self) -> None:
-        """It was lost and is back."""
-        ...
-
-    def on_failed(self, error: Exception) -> None:
-        """It will not come back, or a listener raised `error`."""
-        ...
-
-
-@dataclass(slots=True)
-class _Member:
-    settings: Configure
-    listener: GroupListener
-    hosting: "asyncio.Future[Ready]"
-    is_up: bool = False
-
-
 class WorkerGroup:
     def __init__(
-        self, settings: ConfigureGroup, order: Order, max_restarts: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.settings, self.dispatcher = settings, GroupDispatcher(order, settings.device_bytes)
+        self, settings: ConfigureGroup, order: Order, max_restarts: int, clock: Callable[[], float] = time.monotonic,
+        demand: GroupDemand | None = None,
+    ) -> None:  # fmt: skip
+        self.settings, self.dispatcher = settings, GroupDispatcher(order, settings.device_bytes, demand)
         self._max_restarts, self._clock = max_restarts, clock
         self._restart_times_s: list[float] = []
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, Member] = {}
         self._leaving: dict[str, asyncio.Future[None]] = {}
+        self._draining: dict[str, asyncio.Future[None]] = {}
         self._link: GroupLink | None = None
         self._starting = asyncio.Lock()
         self._restarting: asyncio.Task[None] | None = None
@@ -65,13 +43,22 @@ class WorkerGroup:
         """None while there is no process."""
         return self._link.pid if self._link is not None else None
 
+    @property
+    def deployments(self) -> tuple[str, ...]:
+        """Those that are here, or are to come up."""
+        return tuple(self._members)
+
+    def is_up(self, deployment: str) -> bool:
+        member = self._members.get(deployment)
+        return member is not None and member.is_up
+
     # ---- deployments
 
     async def attach(self, deployment: str, settings: Configure, listener: GroupListener) -> Ready:
         """Take a deployment in; raise PlaitError if it does not come up."""
         if deployment in self._members:
             raise ConfigError(f"deployment {deployment!r} is in group {self.settings.name!r} already.", "Give each its own name.")
-        member = _Member(settings, listener, asyncio.get_running_loop().create_future())
+        member = Member(settings, listener, asyncio.get_running_loop().create_future())
         self._members[deployment] = member
         try:
             await self._ensure_process()
@@ -82,10 +69,12 @@ class WorkerGroup:
                 await self.close()
             raise
 
-    async def _host(self, deployment: str, member: _Member) -> Ready:
+    async def _host(self, deployment: str, member: Member) -> Ready:
         self.dispatcher.host(deployment, member.settings, self._clock())
         self._flush()
-        ready = await member.hosting
+        link, ready = self._link, await member.hosting
+        if self._link is not link or link is None:
+            raise WorkerFailure(f"worker group {self.settings.name} was lost as {deployment} came up")
         member.is_up = True
         return ready
 
@@ -95,6 +84,17 @@ class WorkerGroup:
         if member is not None and member.is_up:
             self.dispatcher.send(deployment, message, self._clock())
             self._flush()
+
+    async def drain(self, deployment: str) -> None:
+        """Until all that was sent to a deployment is answered, at once if its process is lost. Nothing is to be sent meanwhile."""
+        if self.is_up(deployment):
+            future = self._draining[deployment] = asyncio.get_running_loop().create_future()
+            self.dispatcher.wind_down(deployment)
+            self._flush()
+            try:
+                await future
+            finally:
+                self._draining.pop(deployment, None)
 
     async def detach(self, deployment: str) -> None:
         """Let go of a deployment; what it has made durable stays."""
@@ -129,6 +129,9 @@ class WorkerGroup:
         for deployment, answer in answers:
             # Not at once: who is to be answered is in the midst of sending.
             asyncio.get_running_loop().call_soon(self._tell, deployment, answer)
+        for deployment, future in self._draining.items():
+            if not future.done() and (not self.is_up(deployment) or self.dispatcher.is_idle(deployment)):
+                future.set_result(None)
 
     def _on_frame(self, frame: FromGroup) -> None:
         now_s = self._clock()
@@ -185,6 +188,7 @@ class WorkerGroup:
             member.is_up = False
         for member in were_up:
             member.listener.on_lost(failure)
+        self._flush()
         if self._may_restart():
             self._restarting = asyncio.create_task(self._restart())
         else:
@@ -207,7 +211,7 @@ class WorkerGroup:
             if deployment in self._members and not member.is_up and not await self._rehost(deployment, member):
                 return
 
-    async def _rehost(self, deployment: str, member: _Member) -> bool:
+    async def _rehost(self, deployment: str, member: Member) -> bool:
         """False: there is nothing to go on with, and who has to hear of it has heard."""
         member.hosting = asyncio.get_running_loop().create_future()
         try:

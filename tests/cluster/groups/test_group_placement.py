@@ -1,0 +1,104 @@
+"""At which group each job runs, by the placer that the simulator drives too."""
+
+import pytest
+
+from plait.cluster.groups.group_placement import GroupPlacement
+from plait.placement.drift import DriftSettings
+from plait.placement.job import Role
+from plait.placement.job_profile import JobProfile, Phase
+from plait.placement.policies import Pack
+
+IMPATIENT = DriftSettings(confirmations=2, cooldown_s=0.0)
+
+
+def profile(period_s: float, *busy: tuple[float, float]) -> JobProfile:
+    return JobProfile(period_s, tuple(Phase(Role.ROLLOUT, offset, seconds) for offset, seconds in busy))
+
+
+HALF, FULL = profile(10.0, (0.0, 4.0)), profile(10.0, (0.0, 9.9))
+
+
+def placed(policy: str, *jobs: JobProfile, num_groups: int = 2, slo: float = 1.2) -> GroupPlacement:
+    """All of them have arrived, and then told their profiles."""
+    placement = GroupPlacement([f"g{n}" for n in range(num_groups)], 100, None, policy, IMPATIENT)
+    for number in range(len(jobs)):
+        placement.arrive(f"j{number}", 10, slo)
+    for number, one in enumerate(jobs):
+        tell(placement, f"j{number}", one, now_s=number)
+    return placement
+
+
+def tell(placement: GroupPlacement, job: str, told: JobProfile, now_s: float = 0.0) -> None:
+    placement.profiled(job, told, now_s, num_bytes=10, switch_s=0.0, now_s=now_s)
+
+
+def where(placement: GroupPlacement) -> list[str]:
+    return [here.group for here in placement.jobs.values()]
+
+
+def test_new_jobs_start_at_the_group_with_most_room() -> None:
+    placement = GroupPlacement(["g0", "g1", "g2"], 100)
+    assert [placement.arrive(f"j{n}", size) for n, size in enumerate((60, 30, 20, 10, 70))] == ["g0", "g1", "g2", "g2", "g1"]
+    assert placement.arrive("j5", 40) == "g2", "g1 and g0 would hold more than fits on their devices"
+
+
+APART = ["g0", "g1"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "groups"), [("pack", ["g0", "g0"]), ("spread", APART), ("spread_backfill", APART), ("isolated", APART)]
+)
+def test_profiles_are_placed_by_the_policy(policy: str, groups: list[str]) -> None:
+    placement = placed(policy, HALF, HALF)
+    assert where(placement) == groups
+    assert all(here.is_placed for here in placement.jobs.values())
+
+
+def test_nobody_moves_to_a_group_that_is_no_better_than_its_own() -> None:
+    """The placer's free nodes are alike; the one chosen is where the job is."""
+    placement = GroupPlacement(["g0", "g1"], 100)
+    assert [placement.arrive(job, 10) for job in ("a", "b")] == ["g0", "g1"]
+    tell(placement, "b", HALF)
+    tell(placement, "a", HALF)
+    assert where(placement) == ["g0", "g1"]
+
+
+def test_jobs_that_would_be_too_slow_together_share_no_group() -> None:
+    placement = placed("pack", FULL, FULL)
+    assert where(placement) == ["g0", "g1"]
+    assert all(here.slowdown <= 1.2 for here in placement.jobs.values())
+
+
+def test_a_bound_that_allows_it_lets_them_share() -> None:
+    other = profile(7.0, (0.0, 3.7))
+    assert where(placed("pack", HALF, other, slo=1.2)) == ["g0", "g1"]
+    assert where(placed("pack", HALF, other, slo=2.0)) == ["g0", "g0"]
+
+
+def test_who_is_admitted_nowhere_stays_and_is_tried_again() -> None:
+    placement = placed("spread", FULL, FULL, FULL)
+    third = placement.jobs["j2"]
+    assert (third.group, third.is_placed) == ("g0", False)
+    placement.leave("j1", 20.0)
+    tell(placement, "j2", FULL, 21.0)
+    assert (third.group, third.is_placed) == ("g1", True)
+
+
+def test_a_job_whose_trace_drifts_is_placed_anew() -> None:
+    placement = placed("pack", HALF, HALF)
+    for now_s in (100.0, 110.0, 120.0):
+        tell(placement, "j1", FULL, now_s)
+    assert where(placement) == ["g0", "g1"]
+    tell(placement, "j0", HALF, 130.0)
+    assert where(placement) == ["g0", "g1"]
+
+
+def test_a_job_that_could_not_be_moved_is_the_placers_no_more() -> None:
+    placement = placed("pack", HALF, HALF)
+    placement.stay("j1", "g1", 5.0)
+    assert where(placement) == ["g0", "g1"]
+    assert list(placement.placer.groups.jobs) == ["j0"]
+
+
+def test_the_placer_is_the_one_that_the_simulator_drives() -> None:
+    assert isinstance(GroupPlacement(["g0"], policy="pack").placer, Pack)
