@@ -88,5 +88,5 @@ def wait_for(find: Callable[[], Found | None]) -> Found:
     deadline_s = time.monotonic() + DEADLINE_S
     while not (found := find()):
         assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+        time.sleep(0.01)
     return found
