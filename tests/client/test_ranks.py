@@ -22,7 +22,7 @@ from tests.runs import digests, full_task, tiny_settings
 NUM_STEPS = 8
 TASK = full_task("f", steps=NUM_STEPS, group_size=6)
 PASSES = {"micro_batch_tokens": 128}
-TWO_RANKS = {"environment_processes": 1, "train_ranks": 2, "rank_timeout_s": 5.0, "max_restarts": 50}
+TWO_RANKS = {"environment_processes": 1, "train_ranks": 2, "rank_timeout_s": 10.0, "max_restarts": 50}
 DEADLINE_S = 240.0
 FOLLOWER = "plait.cluster.ranks.follower"
 Found = TypeVar("Found")
@@ -88,5 +88,5 @@ def wait_for(find: Callable[[], Found | None]) -> Found:
     deadline_s = time.monotonic() + DEADLINE_S
     while not (found := find()):
         assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+        time.sleep(0.01)
     return found

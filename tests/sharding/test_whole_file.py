@@ -26,7 +26,7 @@ def as_torch(array: np.ndarray, dtype: str) -> torch.Tensor:
 
 
 @given(st.data(), tensors_strategy)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_ranks_write_the_librarys_bytes_and_read_no_more_than_they_want(data: st.DataObject, tensors: Tensors) -> None:
     full = full_arrays(tensors)
     saved, wanted = data.draw(shardings(tensors)), data.draw(shardings(tensors))

@@ -267,6 +267,14 @@ def load_base_only(folder: Path) -> tuple[FsdpTrainer, int]:
     return trainer, fsdp_base.load_base(trainer, folder)
 
 
+def load_gguf(path: Path) -> bool:
+    """Whether the weights are those of the reader of whole models."""
+    config, weights = load_model(path)
+    trainer = FsdpTrainer(config, DeviceMesh("cpu", torch.arange(dist.get_world_size())))
+    fsdp_base.load_base(trainer, path)
+    return same_bits(_full({name: cast(DTensor, tensor) for name, tensor in trainer.weights().items()}), weights)
+
+
 def load_base(folder: Path) -> tuple[int, int, bool]:
     """Bytes read, bytes of this rank's weights in the files' dtype, and whether they are those of the reader of whole models."""
     trainer, num_read = load_base_only(folder)

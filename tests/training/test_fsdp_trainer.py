@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 
 from plait.models.tiny import make_tiny_model
 from plait.sharding.rank_group import RankGroup
@@ -13,6 +14,7 @@ from plait.state.tensor_file import encode_tensors
 from plait.training.fsdp_checkpoint import saved_steps
 from plait.training.training_pass import PassSettings
 from plait.types.errors import WorkerFailure
+from tests.models.test_gguf_file import write_gguf
 from tests.sharding import work
 from tests.sharding.groups import rank_group
 
@@ -159,6 +161,7 @@ def test_ranks_start_from_their_slices_of_a_model_folder(two: RankGroup, tmp_pat
     for num_read, needed, is_same in two.run(work.load_base, folder):
         assert num_read == needed
         assert is_same
+    assert all(two.run(work.load_gguf, write_gguf(folder, tmp_path / "model.gguf", GGMLQuantizationType.F32)))
     (folder / "model.safetensors").write_bytes(encode_tensors({"model.norm.weight": np.ones(64, np.float32)}))
     with pytest.raises(WorkerFailure, match=r"lacks model\."):
         two.run(work.load_base_only, folder)
