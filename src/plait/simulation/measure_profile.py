@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str, float | None], None]
 ROWS = (1, 2, 4, 8, 16, 32, 64)
-CONTEXTS = (32, 256, 768)
+CONTEXTS = (32, 128, 384)
+MAX_TOKENS = 4096
+"""Of all rows of a decode step together: what is to be computed before the step takes long."""
 PREFILLS = (16, 32, 64, 128, 256, 512)
 TRAINED = (64, 128, 256, 512, 1024)
-NUM_STEPS, NUM_ROUNDS = 6, 3
+NUM_STEPS, NUM_ROUNDS = 3, 3
 """Decode steps of a point in a round, and rounds of all points. The fastest counts: what else runs can only add to it."""
+ALL_STEPS = NUM_STEPS * (NUM_ROUNDS + 1)
+"""Of a point: the first round warms up."""
 NUM_ADAPTERS = 4
 """Mixed in a batch, as those of tasks are."""
 
@@ -40,16 +44,19 @@ def measure(
     config, weights = load_model(folder, getattr(torch, dtype))
     rows, contexts = (ROWS[:5], CONTEXTS[:2]) if is_quick else (ROWS, CONTEXTS)
     prefills, trained = (PREFILLS[:5], TRAINED[:4]) if is_quick else (PREFILLS, TRAINED)
-    limit = config.max_context_tokens - 2 * NUM_STEPS
+    limit = config.max_context_tokens - ALL_STEPS - 1
     training = _Training(Decoder(config, weights))
     decoder = _Adapted(Decoder(config, weights, prepack=True), [training.fused() for _ in range(num_adapters)])
     calls: dict[tuple[str, int, int], Callable[[], float]] = {
-        ("decoding", n, c): partial(decoder.decode_s, n, c) for n in rows for c in sorted({min(c, limit) for c in contexts})
+        ("decoding", n, c): partial(decoder.decode_s, n, c)
+        for n in rows
+        for c in sorted({min(c, limit) for c in contexts})
+        if n * c <= MAX_TOKENS
     }
     calls |= {("prompt", 1, n): partial(decoder.prefill_s, n) for n in sorted({min(n, limit) for n in prefills})}
     calls |= {("training", 1, n): partial(training.trained_s, n) for n in trained}
     best_s = _fastest(calls, tell)
-    decode = tuple(Point(n * (c + NUM_STEPS // 2), s, n) for (what, n, c), s in best_s.items() if what == "decoding")
+    decode = tuple(Point(n * (c + ALL_STEPS // 2), s, n) for (what, n, c), s in best_s.items() if what == "decoding")
     prefill, train = (
         tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted) for wanted in ("prompt", "training")
     )
@@ -78,11 +85,15 @@ class _Adapted:
 
     def __init__(self, decoder: "Decoder", adapters: Sequence["FusedAdapter"]) -> None:
         self.decoder, self._adapters = decoder, adapters
+        self._engines: dict[tuple[int, int], Any] = {}
+        """Of the decode steps: their prompts are computed once."""
 
     def decode_s(self, num_rows: int, num_tokens: int) -> float:
-        engine = self._engine(num_rows, num_tokens)
-        while engine.num_decoded_rows < num_rows:
-            engine.step()
+        engine = self._engines.get((num_rows, num_tokens))
+        if engine is None:
+            engine = self._engines[num_rows, num_tokens] = self._engine(num_rows, num_tokens)
+            while engine.num_decoded_rows < num_rows:
+                engine.step()
         return min(_timed(engine.step) for _ in range(NUM_STEPS))
 
     def prefill_s(self, num_tokens: int) -> float:
@@ -96,7 +107,7 @@ class _Adapted:
         from plait.engine.engine import Engine
         from plait.engine.sampler import Sampler
 
-        length, store = num_tokens + 2 * NUM_STEPS, AdapterStore(lambda ref: self._adapters[ref.policy.version], 1)
+        length, store = num_tokens + _answer_tokens(num_rows), AdapterStore(lambda ref: self._adapters[ref.policy.version], 1)
         engine = Engine(
             self.decoder, store, "profile", max_rows=num_rows, slot_tokens=num_rows * (length + 32), pool_tokens=64,
             max_context_tokens=length + 32, sampler=Sampler(),
@@ -111,11 +122,17 @@ def _submit(engine: Any, num_rows: int, num_tokens: int, num_adapters: int) -> N
     from plait.types.policy import LOCAL_TENANT, AdapterRef, PolicyVersion
     from plait.types.sampling import SamplingParams
 
+    answer = _answer_tokens(num_rows)
     for row in range(num_rows):
         policy = PolicyVersion(LOCAL_TENANT, "profile", row % max(1, num_adapters))
         adapter = AdapterRef(policy, "", str(policy)) if num_adapters else None
         prompt = tuple((row + 7 * i) % 250 + 3 for i in range(num_tokens))
-        engine.submit(Chunk(str(row), policy, prompt, 2 * NUM_STEPS, SamplingParams(2 * NUM_STEPS, seed=row), adapter))
+        engine.submit(Chunk(str(row), policy, prompt, answer, SamplingParams(answer, seed=row), adapter))
+
+
+def _answer_tokens(num_rows: int) -> int:
+    """The first rows decode while the last ones' prompts are computed."""
+    return ALL_STEPS + num_rows + 2
 
 
 def _timed(call: Callable[[], Any]) -> float:
@@ -149,14 +166,15 @@ class _Training:
         self._trainer = AdapterTrainer(decoder, self._lora, pristine_adapter(decoder.config, self._lora))
 
     def trained_s(self, num_tokens: int) -> float:
-        """In sequences of up to 128 tokens."""
+        """In sequences of up to 128 tokens, which differ from the first on: what several begin with is computed once."""
         from plait.config.task import LossSettings
         from plait.types.datum import Datum
 
         length = min(128, num_tokens)
-        ones, tokens = (1.0 / length,) * length, tuple(i % 250 + 3 for i in range(length + 1))
-        datum = Datum(tokens[:-1], tokens[1:], weights=ones, logprobs=(-1.0,) * length, advantages=ones)
-        return _timed(lambda: self._trainer.forward_backward([datum] * (num_tokens // length), LossSettings()))
+        ones, lower = (1.0 / length,) * length, (-1.0,) * length
+        texts = [tuple((i + 7 * number) % 250 + 3 for i in range(length + 1)) for number in range(num_tokens // length)]
+        data = [Datum(text[:-1], text[1:], weights=ones, logprobs=lower, advantages=ones) for text in texts]
+        return _timed(lambda: self._trainer.forward_backward(data, LossSettings()))
 
     def optimizer_s(self) -> float:
         from plait.config.task import OptimizerSettings
