@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -205,10 +206,10 @@ def test_how_far_a_stretch_is(call_s: float, delay_s: float, num_calls: int, sha
     stretch = CallStretch(call, Role.TRAIN, call_s, lambda _: None, num_calls, delay_s)
     now_s = 100.0 + share * (stretch.end_s(100.0) - 100.0)
     num_ended, ran_s, idle_since_s = stretch.progress(100.0, now_s)
-    starts = [100.0 + index * (call_s + delay_s) for index in range(num_calls)]
-    assert stretch.end_s(100.0) == pytest.approx(starts[-1] + call_s)
-    assert num_ended == pytest.approx(sum(start + call_s <= now_s for start in starts), abs=0 if delay_s else 1)
+    starts = list(accumulate([call_s] * (num_calls - 1), lambda start_s, call_s: start_s + call_s + delay_s, initial=100.0))
+    assert stretch.end_s(100.0) == starts[-1] + call_s
+    assert num_ended == sum(start + call_s <= now_s for start in starts)
     done_s = sum(max(0.0, min(call_s, now_s - start)) for start in starts)
     assert num_ended * call_s + ran_s == pytest.approx(done_s, abs=1e-6)
-    is_idle = num_ended > 0 and not ran_s and (num_ended == num_calls or now_s < starts[num_ended])
+    is_idle = num_ended > 0 and (num_ended == num_calls or now_s < starts[num_ended])
     assert (idle_since_s is not None) == is_idle

@@ -37,10 +37,7 @@ class Stretches:
         return not self._chunks.get(engine.name) or not self._has_idle(engines)
 
     def _has_idle(self, engines: Sequence[EngineState]) -> bool:
-        for engine in engines:  # noqa: SIM110 - a generator costs more than the rest of it
-            if not engine.num_rows and engine.max_rows:
-                return True
-        return False
+        return any(engine.max_rows and not engine.num_rows for engine in engines)
 
     def ended(self, chunk_id: str, engine: str) -> None:
         self._chunks.get(engine, set()).discard(chunk_id)
