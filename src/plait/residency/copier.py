@@ -1,5 +1,6 @@
 """Copies contents down to the host's memory or the disk. A copy that fails gives back what it reserved and wrote."""
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 
@@ -8,7 +9,10 @@ from torch import Tensor
 from plait.residency.ledger import Reservation
 from plait.residency.stores import Stores
 from plait.residency.tier import Tier
-from plait.types.errors import StateError
+from plait.types.errors import CapacityError, StateError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where the budget would have let more come."""
 
 Reserve = Callable[[Tier, Mapping[str, int], str], Reservation]
 """(tier, contents, the group they are of) -> room for them; `CapacityError` if there is none."""
@@ -42,7 +46,8 @@ class Copier:
     def copy(self, name: str, contents: Mapping[str, int], tier: Tier, buffers: Mapping[str, Tensor] | None = None) -> None:
         """Some contents of a group, from `buffers` or from where they are; private ones get their digests.
 
-        `StateError` if one cannot be read or written, `CapacityError` if there is no room; then nothing has changed.
+        `StateError` if one cannot be read or written, `CapacityError` if there is no room, whatever the budget says; then nothing
+        has changed.
         """
         while contents and not self._copy_once(name, contents, tier, buffers or {}):
             pass
@@ -61,8 +66,9 @@ class Copier:
         except BaseException as error:
             self._undo(reservation, written)
             if isinstance(error, OSError):
+                kind = CapacityError if error.errno in NO_ROOM else StateError
                 message = f"cannot move group {name!r} to {tier.value}: {error.strerror or error}."
-                raise StateError(message, "Make room there, or mend it.") from error
+                raise kind(message, "Make room there, or mend it.") from error
             raise
         self._stores.rates.observe((source, tier), sum(contents.values()), time.perf_counter() - start_s)
         return self._commit(name, reservation, written)
