@@ -9,7 +9,7 @@ from pathlib import Path
 
 from plait.client.environments import start_environments
 from plait.client.reports import write_run_report
-from plait.cluster.groups.factory import WorkerFactory
+from plait.cluster.groups.factory import PARKED_FOLDER, WorkerFactory
 from plait.config.checks import check_settings
 from plait.config.run import RunSettings
 from plait.models.catalogue import find
@@ -97,7 +97,7 @@ async def drive(
 def _compute(settings: RunSettings, paths: Mapping[str, Path], directory: RunDirectory) -> Compute:
     """Workers of its own for each base model; `paths` tells where each lies."""
     folders = {name: directory.path / (f"kv-{number}" if number else "kv") for number, name in enumerate(paths)}
-    workers = WorkerFactory(settings.workers, settings.model.device)
+    workers = WorkerFactory(settings.workers, settings.model.device, directory.path / PARKED_FOLDER)
     computes = {
         name: OwnCompute(settings.of_model(name), str(paths[name]), kv_folder=folders[name], make_workers=workers.of(name))
         for name in paths

@@ -60,6 +60,8 @@ class WorkerSettings(DeploymentWorkerSettings):
     """What multiplexed workers may take on the device together: weights, caches, adapters with their gradients and moments."""
     host_bytes: Annotated[int, Field(ge=1)] | None = None
     """Main memory for what multiplexed workers have off the device; absent: as much as there is."""
+    disk_bytes: Annotated[int, Field(ge=0)] = 0
+    """Disk for what finds no room in `host_bytes`, in a folder of the run or the server; 0: none."""
     order: Literal["hrrs", "fifo", "round_robin", "least_recently_served", "shortest_first"] = "hrrs"
     """Whose call multiplexed workers run next. "hrrs": the highest ratio of waiting to expected time, setup included."""
     environment_processes: Annotated[int, Field(ge=1)] = 2

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from plait.cluster.groups.factory import WorkerFactory
+from plait.cluster.groups.factory import PARKED_FOLDER, WorkerFactory
 from plait.cluster.messages import Ready
 from plait.config.server import ServerSettings
 from plait.operations.futures import FutureLimits
@@ -75,7 +75,7 @@ class Service:
         self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
         self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
         names = [own for own, *_ in settings.model_names]
-        workers = WorkerFactory(settings.workers, settings.model.device)
+        workers = WorkerFactory(settings.workers, settings.model.device, settings.data_folder / PARKED_FOLDER)
         self.bases = Bases(
             [Base(settings.of_model(name), n, self.metrics, self.fail, workers.of(name)) for n, name in enumerate(names)]
         )

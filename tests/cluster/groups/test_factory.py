@@ -21,6 +21,11 @@ def settings(**workers: Any) -> RunSettings:
     [
         ({"layout": "multiplexed"}, "set workers.device_bytes"),
         ({"device_bytes": 1000}, 'workers.device_bytes has no effect with workers.layout = "split"'),
+        ({"disk_bytes": 1000}, 'workers.disk_bytes has no effect with workers.layout = "split"'),
+        (
+            {"layout": "multiplexed", "device_bytes": 1000, "disk_bytes": 9},
+            "workers.disk_bytes = 9 is for what main memory has no room",
+        ),
         (
             {"layout": "multiplexed", "device_bytes": 1000, "train_workers": 2},
             "workers.train_workers = 2 needs processes of their own",

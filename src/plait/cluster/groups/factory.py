@@ -17,6 +17,8 @@ from plait.config.run import WorkerSettings
 from plait.types.errors import WorkerFailure
 
 GROUP = "group"
+PARKED_FOLDER = "parked"
+"""Within a run's folder, or a server's."""
 MEMORY_FOLDER = Path("/dev/shm")
 """Where there is none (macOS), temporary files take its place."""
 
@@ -24,8 +26,9 @@ MEMORY_FOLDER = Path("/dev/shm")
 class WorkerFactory:
     """Makes the workers of all deployments of a run or a service. `groups` are None unless workers are multiplexed."""
 
-    def __init__(self, settings: WorkerSettings, device: str) -> None:
-        self.groups = make_groups(settings, device) if settings.layout == "multiplexed" else None
+    def __init__(self, settings: WorkerSettings, device: str, folder: Path | None = None) -> None:
+        """`folder`: for what finds no room in main memory, if `workers.disk_bytes` says so."""
+        self.groups = make_groups(settings, device, folder) if settings.layout == "multiplexed" else None
 
     def of(self, owner: str) -> MakeWorkers | None:
         """What makes the workers of `owner`, whose name nobody else has; None: it gets workers of its own."""
@@ -51,13 +54,13 @@ def _make_grouped(
     return GroupedWorkers(groups, owner, configurations, on_message, on_lost, on_ready, on_failed)
 
 
-def make_groups(settings: WorkerSettings, device: str) -> WorkerGroups:
+def make_groups(settings: WorkerSettings, device: str, folder: Path | None = None) -> WorkerGroups:
     """One group for everything, with the threads of all."""
     assert settings.device_bytes is not None, "checked with the settings"
     configured = ConfigureGroup(
         name=GROUP, threads=settings.rollout_threads + settings.train_threads, device=device,
-        device_bytes=settings.device_bytes, host_bytes=settings.host_bytes, host_folder=str(memory_folder()), folder="",
-        disk_bytes=0,
+        device_bytes=settings.device_bytes, host_bytes=settings.host_bytes, host_folder=str(memory_folder()),
+        folder="" if folder is None else str(folder / GROUP), disk_bytes=0 if folder is None else settings.disk_bytes,
     )  # fmt: skip
     return WorkerGroups([configured], Router(default=GROUP), settings.order, settings.max_restarts)
 

@@ -65,7 +65,7 @@ def _of_task(text: str) -> tuple[Training, LoraConfig | None]:
 def version_bytes(ref: AdapterRef, config: ModelConfig, value_bytes: int, is_host: bool) -> int:
     """What a version takes on the device when it is loaded for rollouts; 0 if it cannot be read.
 
-    `value_bytes`: of one value in the model's dtype. Where the device is not the host's own memory (`is_host`), what was read is there
+    `value_bytes`: of one value in the model's dtype. Unless the device is the host's own memory (`is_host`), what was read is there
     too until it is laid out.
     """
     folder = Path(ref.path)
