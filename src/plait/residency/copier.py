@@ -4,8 +4,10 @@ import errno
 import time
 from collections.abc import Callable, Mapping
 
+import torch
 from torch import Tensor
 
+from plait.residency.at_once import for_each
 from plait.residency.ledger import Reservation
 from plait.residency.stores import Stores
 from plait.residency.tier import Tier
@@ -13,6 +15,9 @@ from plait.types.errors import CapacityError, StateError
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where the budget would have let more come."""
+
+MANY_BYTES = 8 << 20
+"""From here on contents are written by as many threads as torch computes with here."""
 
 Reserve = Callable[[Tier, Mapping[str, int], str], Reservation]
 """(tier, contents, the group they are of) -> room for them; `CapacityError` if there is none."""
@@ -59,9 +64,13 @@ class Copier:
         store, start_s = self._stores.file_store(tier), time.perf_counter()
         with self._changed:
             source = self._ledger.place(next(iter(contents))) or Tier.DEVICE
+
+        def write(key: str) -> None:
+            written[key] = store.write(key, buffers[key] if key in buffers else self._stores.buffer(key))
+
         try:
-            for key in contents:
-                written[key] = store.write(key, buffers[key] if key in buffers else self._stores.buffer(key))
+            is_much = sum(contents.values()) >= MANY_BYTES
+            for_each(write, list(contents), torch.get_num_threads() if is_much else 1)
             store.sync(written.values())
         except BaseException as error:
             self._undo(reservation, written)

@@ -17,6 +17,7 @@ import msgspec
 from torch import Tensor
 
 from plait.residency import content_file
+from plait.residency.at_once import for_each
 from plait.residency.host_store import other_key
 from plait.residency.tensor_group import TensorGroup, is_private
 from plait.state.durable import TEMPORARY_PREFIX, make_folder, remove_temporaries, replace_file, sync_folder
@@ -25,6 +26,9 @@ from plait.types.errors import StateError
 
 log = logging.getLogger(__name__)
 DAMAGED_PREFIX = ".damaged-"
+SYNC_THREADS = 8
+"""They only wait."""
+MANY_FILES = 8
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -91,12 +95,9 @@ class DiskStore:
             key = other_key(key)
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Wait until contents that were written are on the disk: all begin to be written out before the first is waited for."""
+        """Wait until contents that were written are on the disk; for many at once, which the disk takes together."""
         paths = [self._contents / key for key in keys]
-        for path in paths:
-            content_file.advise(path, "POSIX_FADV_DONTNEED")
-        for path in paths:
-            content_file.sync(path)
+        for_each(content_file.sync, paths, SYNC_THREADS if len(paths) >= MANY_FILES else 1)
         sync_folder(self._contents)
 
     def read(self, key: str, buffer: Tensor) -> None:

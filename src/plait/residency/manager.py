@@ -51,12 +51,15 @@ class StateManager:
 
     # ---- groups
 
-    def register(self, name: str, tensors: Mapping[str, Tensor], version: int = 0) -> None:
-        """Take a group into care: on the device if there is room, else below. The caller gives the tensors up."""
+    def register(self, name: str, tensors: Mapping[str, Tensor], version: int = 0, is_private: bool = False) -> None:
+        """Take a group into care: on the device if there is room, else below. The caller gives the tensors up.
+
+        `is_private`: it is soon to be written into, so what others have of it too is not looked for before it leaves the device.
+        """
         if name in self:
             raise StateError(f"group {name!r} is there already.", "Update it, or drop it first.")
         entries, flat = canonical.flatten(tensors, self._changes.new_keys(tensors))
-        keys = {key: self._content_key(buffer) for key, buffer in flat.items()}
+        keys = {key: key if is_private else self._content_key(buffer) for key, buffer in flat.items()}
         sizes = {key: buffer.numel() for key, buffer in flat.items()}
         group = TensorGroup(name, tuple(entries), sizes, version).renamed(keys)
         with self._changed:

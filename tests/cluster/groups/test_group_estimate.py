@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from plait.cluster.groups.group_estimate import occupants, group_shortages
+from plait.cluster.groups.group_estimate import group_shortages, occupants
 from plait.cluster.messages import ROLLOUT, TRAIN
 from plait.config.run import RunSettings
 from plait.models.hf_config import read_config

@@ -23,7 +23,7 @@ def group_shortages(settings: RunSettings, models: Mapping[str, ModelConfig]) ->
         return []
     found_in = {name: occupants(settings.of_model(name), model) for name, model in models.items()}
     everybody = {f"{name}/{role}": one for name, roles in found_in.items() for role, one in roles.items()}
-    bases = {name: _base_bytes(settings.of_model(name), model) for name, model in models.items()}
+    bases = {settings.of_model(name).model.path: _base_bytes(settings.of_model(name), model) for name, model in models.items()}
     found = list(_too_large(everybody, workers.device_bytes))
     below_bytes = None if workers.host_bytes is None else workers.host_bytes + workers.disk_bytes
     lacking = homeless_bytes(list(everybody.values()), bases, workers.device_bytes, below_bytes)

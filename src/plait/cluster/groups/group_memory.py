@@ -120,7 +120,7 @@ class GroupMemory(MovingMemory):
             self.update(name, tensors)
         else:
             self.lose(name)
-            self.register(name, tensors)
+            self.register(name, tensors, is_private=True)
 
     # ---- caches, which may be lost
 
@@ -130,7 +130,7 @@ class GroupMemory(MovingMemory):
         names = self._caches[owner] = []
         try:
             for number, piece in enumerate(cache.split(rows)):
-                self.register(f"{owner}/cache {number}", {"cache": piece})
+                self.register(f"{owner}/cache {number}", {"cache": piece}, is_private=True)
                 names.append(f"{owner}/cache {number}")
         except PlaitError:
             self.lose_cache(owner)
