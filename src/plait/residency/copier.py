@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from plait.residency.at_once import for_each
 from plait.residency.ledger import Reservation
+from plait.residency.parallel import for_each
 from plait.residency.stores import Stores
 from plait.residency.tier import Tier
 from plait.types.errors import CapacityError, StateError

@@ -17,8 +17,8 @@ import msgspec
 from torch import Tensor
 
 from plait.residency import content_file
-from plait.residency.at_once import for_each
 from plait.residency.host_store import other_key
+from plait.residency.parallel import for_each
 from plait.residency.tensor_group import TensorGroup, is_private
 from plait.state.durable import TEMPORARY_PREFIX, make_folder, remove_temporaries, replace_file, sync_folder
 from plait.state.tensor_file import digest_bytes

@@ -24,7 +24,7 @@ def for_each(call: Callable[[Item], object], items: Sequence[Item], num_threads:
                 has_failed.set()
                 raise
 
-    with ThreadPoolExecutor(min(num_threads, len(items)), "plait-at-once") as threads:
+    with ThreadPoolExecutor(min(num_threads, len(items)), "plait-parallel") as threads:
         futures = [threads.submit(run, item) for item in items]
     for future in futures:
         future.result()
