@@ -29,11 +29,19 @@ class Copier:
     def __init__(self, stores: Stores, reserve: Reserve) -> None:
         self._stores, self._ledger, self._changed, self._reserve = stores, stores.ledger, stores.changed, reserve
 
-    def to_disk(self, name: str, buffers: Mapping[str, Tensor] | None = None) -> None:
-        """All of the group, so that it outlives a crash."""
+    def to_disk(self, name: str, buffers: Mapping[str, Tensor] | None = None, needed: Mapping[str, int] | None = None) -> None:
+        """All of the group, so that it outlives a crash; where the disk is not to last, only the contents that are needed there."""
+        lasts = self._stores.disk is None or self._stores.disk.lasts
         with self._changed:
             missing = self._ledger.missing(name, Tier.DISK)
+        if not lasts and needed is not None:
+            missing = {key: num_bytes for key, num_bytes in missing.items() if key in needed}
         self.copy(name, missing, Tier.DISK, buffers)
+        if lasts:
+            self._save(name)
+
+    def _save(self, name: str) -> None:
+        """Its contents are on the disk: from now on it is there after a crash."""
         with self._changed:
             group = self._stores.groups[name]
             if self._stores.disk is None or self._ledger.saved(name) == group.contents.keys():

@@ -46,12 +46,15 @@ def two_of(folder: Path, *roles: str, **budgets: Any) -> DrivenHost:
 
 def test_a_base_that_finds_no_place_below_is_refused_at_its_start(tmp_path: Path) -> None:
     size = max(footprint(tmp_path, TRAIN, seed=seed) for seed in (0, 1))
-    host = DrivenHost(tmp_path / "together", device_bytes=size, host_bytes=100_000)
+    measured = DrivenHost(tmp_path / "measured")
+    measured.add("a", 0, (TRAIN,))
+    base_bytes = measured.memory.base_bytes(measured.host.states["a"].base)
+    host = DrivenHost(tmp_path / "together", device_bytes=size, host_bytes=base_bytes)
     assert isinstance(host.add("a", 0, (TRAIN,)), Ready)
     opened(host, "a", "m")
     refused = host.add("b", 1, (TRAIN,))
     assert isinstance(refused, StartFailed)
-    assert "workers.host_bytes is 100000, workers.disk_bytes is 0" in refused.message
+    assert f"workers.host_bytes is {base_bytes}, workers.disk_bytes is 0" in refused.message
     assert list(host.host.states) == ["a"]
     assert isinstance(host.call("a", backward(1, model_id="m")), CallDone)
 
@@ -181,16 +184,17 @@ def test_who_cannot_put_away_what_it_has_stays_and_goes_on(tmp_path: Path, monke
 
 
 def test_versions_of_full_models_take_turns_where_there_is_room_for_one(tmp_path: Path) -> None:
-    refs = {}
     measured = DrivenHost(tmp_path / "measured")
     measured.add("a", LARGE)
     before_bytes = measured.host.states["a"].num_bytes
-    refs[0] = open_full(measured, "a").ref
+    refs = {}
+    for number, model in enumerate("lmn"):
+        opened(measured, "a", model, "full")
+        measured.call("a", backward(1, model_id=model))
+        refs[number] = measured.call("a", step(2, model_id=model, learning_rate=0.1 * number)).ref
     one_bytes = version_bytes(refs[0], measured.host.states["a"].worker.decoders[0].config, 4, is_host=True)
-    for number in (1, 2):
-        measured.call("a", backward(3 * number, model_id="m"))
-        refs[number] = measured.call("a", step(3 * number + 1, model_id="m")).ref
     expected = {n: measured.sample("a", chunk(ref, n))[0] for n, ref in refs.items()}
+    assert all(one.tokens for one in expected.values())
     host = DrivenHost(tmp_path / "host", device_bytes=before_bytes + one_bytes)
     host.add("a", LARGE)
     results = {one.request_id: one for one in host.sample("a", *[chunk(ref, n) for n, ref in refs.items()])}

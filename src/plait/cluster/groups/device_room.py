@@ -142,7 +142,7 @@ class DeviceRoom:
     def homeless_bytes(self, state: DeviceState, more_bytes: int = 0, more_parked_bytes: int = 0) -> int:
         """What finds no place at the worst, with so much more of this deployment, which may be new."""
         states = {**self.states, state.deployment: state}
-        found = {name: Occupant(one.num_bytes, one.parked_bytes, one.shared_bytes) for name, one in states.items()}
+        found = {name: Occupant(one.num_bytes, one.parked_bytes, one.base, one.shared_bytes) for name, one in states.items()}
         own = found[state.deployment]
         found[state.deployment] = own._replace(on_device=own.on_device + more_bytes, parked=own.parked + more_parked_bytes)
         bases = {one.base: self.memory.base_bytes(one.base) for one in states.values()}

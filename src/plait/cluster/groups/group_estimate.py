@@ -51,15 +51,16 @@ def occupants(settings: RunSettings, model: ModelConfig) -> dict[str, Occupant]:
     value_bytes, weights = BYTES_PER_VALUE[settings.model.dtype], _base_bytes(settings, model)
     full = [task for task in settings.tasks if task.training == "full"]
     adapters = sum(count_adapter_parameters(task.lora, model) for task in settings.tasks if task.training == "lora")
-    trained_bytes = TRAINED_BYTES * (adapters + len(full) * model.num_parameters)
-    full_bytes = len(full) * model.num_parameters * (FULL_BYTES + value_bytes)
+    full_values = len(full) * (weights // value_bytes)
+    trained_bytes, full_bytes = TRAINED_BYTES * (adapters + full_values), full_values * (FULL_BYTES + value_bytes)
     tokens = settings.engine.slot_tokens + settings.engine.pool_tokens
     cache_bytes = tokens * model.cache_bytes_per_token(value_bytes)
     version_bytes = weights if full else adapters * value_bytes // max(1, len(settings.tasks))
-    embedding = model.vocab_size * model.hidden_size * value_bytes
+    base, embedding = settings.model.path, model.vocab_size * model.hidden_size * value_bytes
+    laid_out = weights + _staging_bytes(model, value_bytes)
     return {
-        "rollout": Occupant(weights + _staging_bytes(model, value_bytes) + cache_bytes + version_bytes, 0, embedding),
-        "train": Occupant(weights + _staging_bytes(model, value_bytes) + trained_bytes + full_bytes, trained_bytes, embedding),
+        "rollout": Occupant(laid_out + cache_bytes + version_bytes, 0, base, embedding),
+        "train": Occupant(laid_out + trained_bytes + full_bytes, trained_bytes, base, embedding),
     }
 
 

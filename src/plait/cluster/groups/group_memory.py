@@ -36,8 +36,6 @@ class GroupMemory(MovingMemory):
         self._caches: dict[str, list[str]] = {}
         """Groups that may be lost, by owner, whose cache was put away first is the first."""
         self._keeps_caches = False
-        for name in self.names():  # Of a process before this one, whose deployments begin with their records.
-            self.drop(name)
 
     @property
     def below_bytes(self) -> int | None:

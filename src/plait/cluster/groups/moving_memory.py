@@ -25,7 +25,7 @@ class MovingMemory(StateManager):
     def __init__(
         self, budgets: Mapping[Tier, int | None], device: torch.device, host_folder: Path | None, disk_folder: Path | None
     ) -> None:
-        super().__init__(budgets, device, host_folder, disk_folder)
+        super().__init__(budgets, device, host_folder, disk_folder, disk_lasts=False)
         self._acquired = Counter[str]()
         """How often each group is in use."""
         self._num_beside = 0
@@ -56,7 +56,8 @@ class MovingMemory(StateManager):
         if not self._mover.is_used(name):
             with self._changed:
                 sole = {key: n for key, n in self._ledger.contents(name).items() if self._ledger.place_below(key) is None}
-            self._mover.copy_below(name, sole, {})
+            if sole:
+                self._mover.copy_below(name, sole, {})
 
     def _try(self, move: Callable[[str], None], name: str) -> None:
         """Whoever needs the move done tries again, and hears why it cannot be."""
