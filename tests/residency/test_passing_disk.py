@@ -18,8 +18,8 @@ def passing(folder: Path, disk: int | None = None, host: int = ROOM) -> StateMan
 
 
 def test_nobody_waits_for_it_and_nothing_is_left_on_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda _: pytest.fail("nothing is to outlive a crash"))
     manager = passing(folder)
+    monkeypatch.setattr("os.fsync", lambda _: pytest.fail("nothing is to outlive a crash"))
     for seed in range(4):
         manager.register(f"g{seed}", tensors(seed))
     assert [manager.tier(f"g{seed}") for seed in range(4)] == [Tier.DEVICE, Tier.HOST, Tier.DISK, Tier.DISK]
@@ -30,6 +30,7 @@ def test_nobody_waits_for_it_and_nothing_is_left_on_it(folder: Path, monkeypatch
     audit(manager, folder)
     assert not list((folder / "disk" / "groups").iterdir())
     manager.close()
+    monkeypatch.undo()
     again = passing(folder)
     assert again.names() == []
     assert not list((folder / "disk" / "contents").iterdir())
@@ -37,12 +38,15 @@ def test_nobody_waits_for_it_and_nothing_is_left_on_it(folder: Path, monkeypatch
 
 
 def test_copies_of_what_others_have_make_room(folder: Path) -> None:
-    manager = passing(folder, disk=ROOM, host=0)
-    manager.register("a", tensors(1))
-    manager.register("b", tensors(2))
-    assert same(manager.acquire("b"), tensors(2)), "a goes where b was"
-    manager.release("b")
-    assert (manager.tier("a"), manager.tier("b")) == (Tier.DISK, Tier.DEVICE)
+    manager = passing(folder, disk=7 * LARGE_BYTES, host=0)
+    for seed in range(3):
+        manager.register(f"g{seed}", tensors(seed))
+    manager.acquire("g1")
+    assert manager._ledger.spare(Tier.DISK), "g1 is on the disk too"
+    manager.register("g3", tensors(3))
+    assert [manager.tier(f"g{seed}") for seed in range(4)] == [Tier.DISK, Tier.DEVICE, Tier.DISK, Tier.DISK]
+    assert manager._ledger.spare(Tier.DISK) == []
+    manager.release("g1")
     audit(manager, folder)
     manager.close()
 

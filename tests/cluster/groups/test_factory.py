@@ -1,5 +1,6 @@
 """Settings of workers that share a device."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,3 +49,13 @@ def test_the_settings_decide_who_makes_the_workers(order: str) -> None:
     assert factory.groups is not None
     assert factory.groups.of("model/train") is factory.groups.of("other/rollout")
     assert WorkerFactory(settings().workers, "cpu").of("model") is None
+
+
+def test_what_main_memory_has_no_room_for_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    chosen = settings(layout="multiplexed", device_bytes=1000, host_bytes=500, disk_bytes=2000)
+    assert not [told for told in check_settings(chosen) if "bytes" in told]
+    groups = WorkerFactory(chosen.workers, "cpu", tmp_path).groups
+    assert groups is not None
+    (group,) = groups.groups.values()
+    assert (group.settings.host_bytes, group.settings.disk_bytes) == (500, 2000)
+    assert Path(group.settings.folder).parent == tmp_path

@@ -32,8 +32,8 @@ def test_it_is_nearly_what_they_take(tmp_path: Path) -> None:
     opened(host, TRAIN, "m", "full")
     rollout, train = (host.host.states[role] for role in (ROLLOUT, TRAIN))
     assert full[TRAIN].parked == train.parked_bytes
-    assert 0.8 < full[TRAIN].on_device / train.num_bytes <= 1.0
-    assert 0.7 < adapters[ROLLOUT].on_device / rollout.num_bytes <= 1.0
+    assert 0.8 < full[TRAIN].on_device / train.num_bytes <= 1.01
+    assert 0.7 < adapters[ROLLOUT].on_device / rollout.num_bytes <= 1.01
 
 
 def test_what_does_not_fit_is_told_with_its_remedy(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from plait.cluster.model_messages import CallDone, CallFailed, DiscardGradients,
 from plait.residency import content_file
 from plait.residency.tier import Tier
 from plait.types.errors import CapacityError
+from plait.types.policy import Training
 from plait.types.sampling import StopReason
 from tests.cluster.groups.hosts import DrivenHost, first_chunk, next_chunk
 from tests.cluster.groups.test_full_models import chunk, open_full
@@ -35,9 +36,9 @@ def full_memory() -> Iterator[None]:
         yield
 
 
-def two_of(folder: Path, *roles: str, **budgets: Any) -> DrivenHost:
-    """Room for one of them on the device."""
-    size = max(footprint(folder, *roles, seed=seed) for seed in (0, 1))
+def two_of(folder: Path, *roles: str, training: Training = "lora", **budgets: Any) -> DrivenHost:
+    """Room for one of them on the device, with a model of this kind."""
+    size = max(footprint(folder, *roles, seed=seed, training=training) for seed in (0, 1))
     host = DrivenHost(folder / "together", device_bytes=size, **budgets)
     for seed, name in enumerate("ab"):
         assert isinstance(host.add(name, seed, roles), Ready)
@@ -113,8 +114,8 @@ def step_of(host: DrivenHost, deployment: str) -> Any:
 
 
 def test_chunks_and_prompts_for_which_nobody_can_leave_fail_alone(tmp_path: Path) -> None:
-    host = two_of(tmp_path, ROLLOUT, TRAIN)
-    opened(host, "a", "m")
+    host = two_of(tmp_path, ROLLOUT, TRAIN, training="full")
+    opened(host, "a", "m", "full")
     first = first_chunk("r1")
     (result,) = host.sample("b", first)
     host.bring("a")

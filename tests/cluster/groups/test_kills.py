@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from plait.client.runs import run_file
+from plait.cluster.groups.factory import GROUP, PARKED_FOLDER
 from plait.cluster.groups.group_link import GROUP_MODULE
 from plait.config.load import effective_toml, load_settings
 from plait.config.run import RunSettings, WorkerSettings
@@ -26,6 +27,8 @@ NUM_STEPS = 7
 NUM_KILLS = 2
 DEVICE_BYTES = 24_000_000
 """The largest of their four deployments, and hardly more."""
+BELOW = {"host_bytes": 8_000_000, "disk_bytes": 1 << 30}
+"""What they have off the device goes to the disk in part."""
 OWN_THREADS = WorkerSettings(layout="shared", executor="thread", environment_processes=1)
 """Of the unbroken run, whose jobs have workers of their own: the same adapters, and no process to start."""
 SEED = 11
@@ -52,6 +55,7 @@ def test_whatever_is_killed_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     for task in ("a", "b"):
         assert digests(broken, task) == digests(whole, task)
         assert [step for step, _, _ in digests(broken, task)] == list(range(1, NUM_STEPS + 1))
+    assert not (broken.path / PARKED_FOLDER / GROUP).exists(), "what was parked is left on the disk"
 
 
 def two_jobs(folder: Path) -> RunSettings:
@@ -62,7 +66,7 @@ def two_jobs(folder: Path) -> RunSettings:
     for task in tasks:
         task["environment"] |= {"delay": {"kind": "fixed", "mean_s": 0.1}}
     models = [{"name": name, "path": str(folder / name), "max_context_tokens": 128} for name in "ab"]
-    workers = {"layout": "multiplexed", "device_bytes": DEVICE_BYTES, "environment_processes": 1}
+    workers = {"layout": "multiplexed", "device_bytes": DEVICE_BYTES, "environment_processes": 1} | BELOW
     return tiny_settings(folder, *tasks, model=models[0], models=models[1:], workers=workers)
 
 

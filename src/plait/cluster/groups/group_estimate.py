@@ -1,4 +1,4 @@
-"""What deployments of multiplexed workers take at least, from the settings and the shapes of their models. Pure, torch-free.
+"""About what deployments of multiplexed workers take, from the settings and the shapes of their models. Pure, torch-free.
 
 Left out is what only the worker knows: second copies of weights in float32, ranks that are padded, versions of adapters.
 """
@@ -29,7 +29,7 @@ def group_shortages(settings: RunSettings, models: Mapping[str, ModelConfig]) ->
     lacking = homeless_bytes(list(everybody.values()), bases, workers.device_bytes, below_bytes)
     if lacking and not found:
         found.append(
-            f"workers.host_bytes = {workers.host_bytes} and workers.disk_bytes = {workers.disk_bytes} have no place for at least "
+            f"workers.host_bytes = {workers.host_bytes} and workers.disk_bytes = {workers.disk_bytes} have no place for about "
             f"{lacking} bytes while another deployment has the device: raise one of them"
         )
     return found
@@ -41,7 +41,7 @@ def _too_large(everybody: Mapping[str, Occupant], device_bytes: int) -> Iterator
         if occupant.on_device > device_bytes:
             remedy = remedies[name.rpartition("/")[2]]
             yield (
-                f"workers.device_bytes = {device_bytes} has no room for {name}, which takes at least {occupant.on_device} bytes: "
+                f"workers.device_bytes = {device_bytes} has no room for {name}, which takes about {occupant.on_device} bytes: "
                 f"raise it, or {remedy}"
             )
 
