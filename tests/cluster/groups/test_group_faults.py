@@ -115,7 +115,8 @@ def step_of(host: DrivenHost, deployment: str) -> Any:
 
 def test_chunks_and_prompts_for_which_nobody_can_leave_fail_alone(tmp_path: Path) -> None:
     host = two_of(tmp_path, ROLLOUT, TRAIN, training="full")
-    opened(host, "a", "m", "full")
+    for name in "ab":
+        opened(host, name, "m", "full")
     first = first_chunk("r1")
     (result,) = host.sample("b", first)
     host.bring("a")
