@@ -88,9 +88,11 @@ class FakeProcess:
 
     def _switch(self, park: Sequence[str], activate: str) -> None:
         assert (self.running, self.chunks) == (None, {}), "nobody leaves in the midst"
-        assert set(park) <= set(self.resident)
-        assert activate not in self.resident
-        self.resident = [name for name in self.resident if name not in park] + [activate]
+        if self.stages:
+            assert set(park) <= set(self.resident)
+            assert activate not in self.resident
+        self.resident = [name for name in self.resident if name not in (*park, activate)] + [activate]
+        self._make_room(activate)
         assert sum(self.sizes[name] for name in self.resident) <= max(self.device_bytes, self.sizes[activate])
         self.dispatcher.switched(Switched(activate, "host", 0.5, dict.fromkeys(park, 0.25), self.sizes, tuple(self.resident)))
 
@@ -98,14 +100,21 @@ class FakeProcess:
         """Beside what runs. What fails is heard of with the next report."""
         busy = set(self.chunks.values()) | ({self.running.deployment} if self.running is not None else set())
         assert busy, "nothing runs meanwhile"
+        assert not busy & {deployment, *leaving}
+        if not self.stages:
+            return
         assert deployment not in self.resident
-        assert set(leaving) <= set(self.resident) - busy
+        assert set(leaving) <= set(self.resident)
         self.staged.append((deployment, tuple(leaving)))
         after = [name for name in self.resident if name not in leaving] + [deployment]
         assert sum(self.sizes[name] for name in after) <= self.device_bytes
-        if self.stages:
-            self.resident = after
-            self.dispatcher.prefetched(Prefetched(deployment, 0.75, 0.0, self.sizes, tuple(self.resident)))
+        self.resident = after
+        self.dispatcher.prefetched(Prefetched(deployment, 0.75, 0.0, self.sizes, tuple(self.resident)))
+
+    def _make_room(self, activate: str) -> None:
+        """Others leave unasked, if the controller thought that they had left."""
+        while not self.stages and sum(self.sizes[name] for name in self.resident) > self.device_bytes and len(self.resident) > 1:
+            self.resident.remove(next(name for name in self.resident if name != activate))
 
     def _bring(self, deployment: str) -> None:
         """It is on the device, unless it was to come beside a call and has not."""

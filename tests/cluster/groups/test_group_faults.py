@@ -11,7 +11,7 @@ import pytest
 from plait.cluster.groups.group_memory import GroupMemory
 from plait.cluster.groups.messages import FromDeployment, Pass, RunCall
 from plait.cluster.groups.openings import version_bytes
-from plait.cluster.messages import ROLLOUT, TRAIN, Ready, StartFailed, SubmitChunks
+from plait.cluster.messages import ROLLOUT, TRAIN, ChunksDone, Ready, StartFailed, SubmitChunks
 from plait.cluster.model_messages import CallDone, CallFailed, DiscardGradients, ModelOpened, OpenModel
 from plait.residency import content_file
 from plait.residency.tier import Tier
@@ -125,6 +125,7 @@ def test_chunks_and_prompts_for_which_nobody_can_leave_fail_alone(tmp_path: Path
         host.said.clear()
         host.host.handle(Pass("b", SubmitChunks((next_chunk(first, result, "r2"),))))
         (failed,) = [said.message for said in host.said if isinstance(said, FromDeployment)]
+    assert isinstance(failed, ChunksDone)
     assert [one.stop for one in failed.results] == [StopReason.FAILED]
     assert "workers.device_bytes" in failed.results[0].error
     (again,) = host.sample("b", next_chunk(first, result, "r2"))

@@ -55,16 +55,13 @@ def test_what_came_beside_a_call_needs_no_switch_and_has_the_bits_of_training_al
         host.host.settle()
         assert not any(isinstance(said, Switched) for said in host.said), "it had to be brought after all"
         assert [said.deployment for said in host.said if isinstance(said, Prefetched)] == [following]
-        results[name] += [said.message.logprobs for said in host.said if _is_done(said)]
+        told = [said.message for said in host.said if isinstance(said, FromDeployment)]
+        results[name] += [message.logprobs for message in told if isinstance(message, CallDone)]
     for name, seed in (("a", 0), ("b", 1), ("c", 0)):
         alone = DrivenHost(tmp_path / f"alone-{name}")
         alone.add(name, seed, (TRAIN,))
         opened(alone, name, f"m-{name}")
         assert results[name] == [alone.call(name, backward(n, model_id=f"m-{name}")).logprobs for n in (1, 2)]
-
-
-def _is_done(said: object) -> bool:
-    return isinstance(said, FromDeployment) and isinstance(said.message, CallDone)
 
 
 def test_a_generation_goes_on_after_its_deployment_left_and_came_beside_others(tmp_path: Path) -> None:
