@@ -118,7 +118,7 @@ def num_steps(directory: RunDirectory) -> int:
 
 
 def wait_for(condition, problem: str) -> None:  # type: ignore[no-untyped-def]
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 120
     while not condition():
-        assert time.monotonic() < deadline_s, f"{problem} within a minute"
+        assert time.monotonic() < deadline_s, f"{problem} within two minutes"
         time.sleep(0.02)
