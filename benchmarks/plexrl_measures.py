@@ -74,6 +74,8 @@ def _of_groups(outcome: Outcome, steps_per_s: float) -> dict[str, Any]:
         "switches": num_switches,
         "switches_per_step": num_switches / (measured_s * steps_per_s),
         "setup_share": sum(use.setup_s for use in uses) / (measured_s * len(uses)),
+        "prefetched_switches": sum(use.num_prefetches for use in uses) / max(1, num_switches),
+        "prefetch_share": sum(use.prefetch_s for use in uses) / (measured_s * len(uses)),
         "busy_share": {name: use.busy_s / measured_s for name, use in outcome.groups.items()},
         "mean_delay_s": sum(use.waited_s for use in uses) / max(1, num_calls),
         "calls": num_calls,

@@ -39,6 +39,9 @@ class GroupUse:
     device_bytes: int
     total_bytes: int
     """What all of its deployments take."""
+    num_prefetches: int
+    """Of the switches, those beside a call, outside of `setup_s`."""
+    prefetch_s: float
 
 
 @dataclass(slots=True)
@@ -136,7 +139,7 @@ class _Stopwatch:
             found[name] = GroupUse(
                 counters.num_switches, counters.num_calls, counters.setup_s, counters.waited_s,
                 totals.service_s + totals.overhead_s, group.settings.device_bytes,
-                sum(group.dispatcher.residents.sizes.values()),
+                sum(group.dispatcher.residents.sizes.values()), counters.num_prefetches, counters.prefetch_s,
             )  # fmt: skip
         return found
 
@@ -145,4 +148,5 @@ def _since(before: GroupUse, after: GroupUse) -> GroupUse:
     return GroupUse(
         after.num_switches - before.num_switches, after.num_calls - before.num_calls, after.setup_s - before.setup_s,
         after.waited_s - before.waited_s, after.busy_s - before.busy_s, after.device_bytes, after.total_bytes,
+        after.num_prefetches - before.num_prefetches, after.prefetch_s - before.prefetch_s,
     )  # fmt: skip

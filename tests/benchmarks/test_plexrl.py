@@ -23,7 +23,9 @@ def outcome(jobs: Sequence[Job], step_s: float, system: System = SPLIT, digest: 
         made.events[job.name] = [step(job.name, number, time_s, digest) for number, time_s in enumerate(times_s, 1)]
         made.events[job.name] += [WorkerSpan(time_s=at_s, worker="train", start_s=at_s - step_s / 4) for at_s in times_s]
     if system.groups is not None:
-        made.groups = {name: GroupUse(10, 40, 1.0, 2.0, 12.0, 50, 100) for name in system.members([job.name for job in jobs])}
+        made.groups = {
+            name: GroupUse(10, 40, 1.0, 2.0, 12.0, 50, 100, 4, 0.5) for name in system.members([job.name for job in jobs])
+        }
     return made
 
 

@@ -194,6 +194,17 @@ def test_dry_run_warns_of_what_does_not_fit(
     assert "warning: gcd: optimizer.learning_rate = 0.0005 (the default, which is for adapters) is high" in warnings
 
 
+def test_dry_run_warns_of_what_multiplexed_workers_have_no_room_for(
+    calls: list[dict[str, Any]], tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = f'model = {{ name = "base", path = "{tiny_model}", device = "cpu" }}\n'
+    Path("tasks.toml").write_text(head + 'workers = { layout = "multiplexed", device_bytes = 1000 }\n' + TASKS)
+    assert plait("run", "tasks.toml", "--dry-run") == 0
+    told = capsys.readouterr()
+    assert "workers.device_bytes = 1000 has no room for base/rollout" in told.err
+    assert "x 3: one laid out for each deployment, one for what is parked" in told.out
+
+
 def test_gain_needs_both_evaluations_and_enough_questions() -> None:
     events = [evaluation("a", "before", 0.0), evaluation("a", "after", 0.9), evaluation("b", "before", 0.0)]
     events += [evaluation("c", "before", 0.0, 63), evaluation("c", "after", 0.9, 63), evaluation("a", "periodic", 0.2)]

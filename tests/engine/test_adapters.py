@@ -8,8 +8,9 @@ import torch
 
 from plait.engine.adapters import AdapterStore
 from plait.lora.mix import FusedAdapter
-from plait.types.errors import AdapterError, StateError
+from plait.types.errors import AdapterError, CapacityError, StateError
 from plait.types.policy import AdapterRef
+from tests.engine.test_own_models import own
 from tests.engine.tiny import LORAS, adapter_tensors, load_from, model, ref_of
 
 
@@ -84,3 +85,32 @@ def test_unreadable_file(error: Exception) -> None:
 def test_errors_that_explain_themselves_pass() -> None:
     with pytest.raises(StateError, match="is damaged"):
         AdapterStore(fail_with(StateError("x is damaged.")), 2).acquire(ref_of("t0"))
+
+
+def test_a_version_without_room_is_refused_and_comes_when_there_is() -> None:
+    store, has_room = make_store(), [False]
+    asked: list[AdapterRef] = []
+    store.claim = lambda ref: asked.append(ref) or has_room[0]  # type: ignore[func-returns-value]
+    ref = ref_of("t0")
+    assert store.has_place(ref), "an adapter does not wait"
+    with pytest.raises(CapacityError, match=r"workers\.device_bytes"):
+        store.acquire(ref)
+    assert (store.num_loads, store.resident, asked) == (0, (), [ref])
+    has_room[0] = True
+    assert store.acquire(ref) is store.acquire(ref)
+    assert len(asked) == 2, "what is there asks for nothing"
+
+
+def test_a_model_waits_for_room_as_long_as_another_is_in_use() -> None:
+    has_room = [True]
+    store = AdapterStore(lambda ref: own("f1", 1)[True], 2, is_model=lambda ref: True, max_models=2)
+    store.claim = lambda ref: has_room[0]
+    first, second = ref_of("t0"), ref_of("t1")
+    store.acquire(first)
+    has_room[0] = False
+    assert not store.has_place(second)
+    assert store.has_place(first)
+    store.release(first)
+    assert store.has_place(second), "waiting would help nobody"
+    with pytest.raises(CapacityError):
+        store.acquire(second)

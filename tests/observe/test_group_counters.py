@@ -13,6 +13,8 @@ def test_totals_add_up() -> None:
     counters.started(waited_s=1.0)
     counters.ended(None)
     assert counters.mean_delay_s == 1.5
+    counters.prefetched(spent_s=0.75, waited_s=0.25)
     assert counters.snapshot() == {
-        names.SWITCHES: 1, names.SETUP_S: 0.5, names.CALLS: 2, names.WAITED_S: 3.0, names.SERVICE_S: 1.5,
+        names.SWITCHES: 2, names.SETUP_S: 0.75, names.CALLS: 2, names.WAITED_S: 3.0, names.SERVICE_S: 1.5,
+        names.PREFETCHES: 1, names.PREFETCH_S: 0.75,
     }  # fmt: skip

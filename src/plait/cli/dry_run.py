@@ -10,6 +10,7 @@ import psutil
 
 from plait.cli.output import human_bytes, print_json, print_warning
 from plait.client.environments import check_environments
+from plait.cluster.groups.group_estimate import group_shortages
 from plait.config.advice import advise
 from plait.config.explain import Need, RunEstimate, combine, estimate_run
 from plait.config.run import RunSettings
@@ -23,7 +24,8 @@ def print_estimate(settings: RunSettings, as_json: bool) -> None:
     asyncio.run(check_environments(settings))
     parts = {name: settings.of_model(name) for name in settings.used_models}
     devices = {name: pick_device(part.model.device) for name, part in parts.items()}
-    estimate = combine({n: estimate_run(part, read_model_config(part.model.path), devices[n]) for n, part in parts.items()})
+    models = {name: read_model_config(part.model.path) for name, part in parts.items()}
+    estimate = combine({name: estimate_run(part, models[name], devices[name]) for name, part in parts.items()})
     device = ", ".join(dict.fromkeys(devices.values()))
     if as_json:
         totals = {"memory_bytes": estimate.memory_bytes, "disk_bytes": estimate.disk_bytes, "device": device}
@@ -31,7 +33,7 @@ def print_estimate(settings: RunSettings, as_json: bool) -> None:
     else:
         print(describe_estimate(estimate, settings))
     advice = [f"{task.name}: {text}" for task in settings.tasks for text in advise(task)]
-    for warning in [*find_shortages(estimate, settings, device), *advice]:
+    for warning in [*find_shortages(estimate, settings, device), *group_shortages(settings, models), *advice]:
         print_warning(warning)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from plait.client.environments import start_environments
 from plait.client.reports import write_run_report
-from plait.cluster.groups.factory import WorkerFactory
+from plait.cluster.groups.factory import PARKED_FOLDER, WorkerFactory
 from plait.config.checks import check_settings
 from plait.config.run import RunSettings
 from plait.models.catalogue import find
@@ -91,7 +91,7 @@ async def drive(
         environments = await start_environments(settings, settings.workers.environment_processes)
     try:
         by_task = {task.name: tokenizers[settings.model_of(task)] for task in settings.tasks}
-        workers = WorkerFactory(settings.workers, settings.model.device)
+        workers = WorkerFactory(settings.workers, settings.model.device, directory.path / PARKED_FOLDER)
         compute = _compute(settings, paths, directory, workers)
         driver = RunDriver(
             settings, directory, compute, by_task, environments, run.log, past_run(run.history), under_way=run.under_way

@@ -122,7 +122,9 @@ def _check_multiplexing(workers: WorkerSettings, device: str, further: Sequence[
     is_multiplexed = workers.layout == "multiplexed"
     if is_multiplexed and workers.device_bytes is None:
         yield 'workers.layout = "multiplexed" shares out what the device has: set workers.device_bytes'
-    for key in ("device_bytes", "host_bytes", "order", "groups"):
+    if is_multiplexed and workers.disk_bytes and workers.host_bytes is None:
+        yield f"workers.disk_bytes = {workers.disk_bytes} is for what main memory has no room for: set workers.host_bytes"
+    for key in ("device_bytes", "host_bytes", "disk_bytes", "order", "groups"):
         if not is_multiplexed and getattr(workers, key) != WorkerSettings.model_fields[key].default:
             yield f'workers.{key} has no effect with workers.layout = "{workers.layout}": remove it, or choose "multiplexed"'
     for index, model in enumerate(further):

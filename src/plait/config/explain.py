@@ -177,12 +177,15 @@ def _warm_start_tokens(task: TaskSettings) -> int:
 def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ...]:
     value_bytes, engines = BYTES_PER_VALUE[settings.model.dtype], settings.workers.rollout_engines
     trainers, passes = settings.workers.train_workers, settings.workers.train_workers * settings.train_ranks
-    copies = engines + trainers if settings.workers.layout == "split" else 1
+    copies = {"split": engines + trainers, "shared": 1, "multiplexed": engines + trainers + 1}[settings.workers.layout]
+    counted = f"{copies} process{'es' * (copies > 1)}"
+    if settings.workers.layout == "multiplexed":
+        counted = f"{copies}: one laid out for each deployment, one for what is parked"
     weights = model.num_parameters * value_bytes
     adapter_bytes = sum(task.adapter_parameters for task in tasks) * ADAPTER_BYTES_PER_VALUE
     dtype, num_adapters = settings.model.dtype, sum(task.adapter_parameters > 0 for task in tasks)
     return (
-        Need("model", copies * weights, f"{model.num_parameters:,} parameters in {dtype} x {copies} process{'es' * (copies > 1)}"),
+        Need("model", copies * weights, f"{model.num_parameters:,} parameters in {dtype} x {counted}"),
         *_cache_memory(settings, model),
         Need(
             "adapters", (engines + 1) * adapter_bytes, f"{num_adapters} tasks, float32, for rollout{_times(engines)} and training"

@@ -75,6 +75,8 @@ class WorkerSettings(DeploymentWorkerSettings):
     """Base models share a group, of several, if a step of each is expected to take at most so many times as long as alone."""
     host_bytes: Annotated[int, Field(ge=1)] | None = None
     """Main memory for what a group of multiplexed workers has off the device; absent: as much as there is."""
+    disk_bytes: Annotated[int, Field(ge=0)] = 0
+    """Disk for what a group finds no room for in `host_bytes`, in a folder of the run or the server; 0: none."""
     order: Literal["hrrs", "fifo", "round_robin", "least_recently_served", "shortest_first"] = "hrrs"
     """Whose call multiplexed workers run next. "hrrs": the highest ratio of waiting to expected time, setup included."""
     environment_processes: Annotated[int, Field(ge=1)] = 2

@@ -5,6 +5,8 @@
 - A miss loads it; nothing is ever "not found" because it was evicted.
 - A version with references is never evicted; the last `window` adapters without any are kept.
 - At most `max_models` models are held. A further one waits until one of them has no references (`has_place`), and takes its place.
+- Where somebody else has a say in the room there is (`claim`), a model waits as long as others have references. Then, and an
+  adapter at once, it is refused.
 - Rows hold the loaded object itself, so no table of slots can point a row at somebody else's weights.
 """
 
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 
 from plait.lora.mix import FusedAdapter
 from plait.models.decoder import Decoder
-from plait.types.errors import AdapterError
+from plait.types.errors import AdapterError, CapacityError
 from plait.types.policy import AdapterRef, PolicyVersion
 
 Weights = FusedAdapter | Decoder
@@ -42,6 +44,8 @@ class AdapterStore:
     ) -> None:
         self._load, self.window, self._is_model, self.max_models = load, window, is_model, max_models
         self._resident: OrderedDict[Name, _Resident] = OrderedDict()
+        self.claim: Callable[[AdapterRef], bool] = lambda ref: True
+        """Whether there is room for a version that is about to be loaded."""
         self.num_loads = 0
         self.has_claim = False
         """Somebody besides the engine's rows waits for a model's place."""
@@ -57,17 +61,21 @@ class AdapterStore:
         """Whether `acquire` may be called now: always, but for one more model than fits."""
         if self.is_resident(ref) or not self._is_model(ref):
             return True
-        models = self._models()
-        return len(models) < self.max_models or any(not self._resident[name].references for name in models)
+        references = [self._resident[name].references for name in self._models()]
+        if len(references) >= self.max_models and all(references):
+            return False
+        return self.claim(ref) or not any(references)
 
     def acquire(self, ref: AdapterRef) -> Weights:
-        """The weights, loaded if need be, with one more reference. Raises PlaitError if their file does not serve."""
+        """The weights, loaded if need be, with one more reference. Raises PlaitError if their file does not serve, or there is no
+        room."""
         name = (ref.policy, ref.digest)
         entry = self._resident.get(name)
         if entry is None:
             if self._is_model(ref):
                 self._make_place()
-            entry = self._resident[name] = _Resident(self._read(ref))
+            entry = _Resident(self._read(ref))
+            self._resident[name] = entry
         entry.references += 1
         self._resident.move_to_end(name)
         return entry.weights
@@ -83,6 +91,11 @@ class AdapterStore:
         return [name for name, entry in self._resident.items() if entry.is_model]
 
     def _read(self, ref: AdapterRef) -> Weights:
+        if not self.claim(ref):
+            raise CapacityError(
+                f"version {ref.policy} finds no room on the device beside what is in use there.",
+                "Raise workers.device_bytes, or lower engine.slot_tokens or engine.pool_tokens.",
+            )
         self.num_loads += 1
         try:
             return self._load(ref)

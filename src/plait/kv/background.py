@@ -14,7 +14,11 @@ class Background:
 
     def submit(self, call: Callable[..., object], *arguments: Any) -> None:
         """An error of the call is logged: nobody waits for it."""
-        self._thread.submit(call, *arguments).add_done_callback(_log_error)
+        self.start(call, *arguments).add_done_callback(_log_error)
+
+    def start(self, call: Callable[..., object], *arguments: Any) -> "Future[object]":
+        """For somebody who waits for it, or cancels it before its turn."""
+        return self._thread.submit(call, *arguments)
 
     def flush(self) -> None:
         """Wait until all that was submitted is done."""

@@ -87,8 +87,9 @@ class Decoder:
         self.layers = [_Layer(weights, index, linear) for index in range(self.config.num_layers)]
 
     def give_up(self) -> None:
-        """Free all weights; nothing is computed until `lay_out`."""
-        del self.embedding_VE, self.final_norm, self.unembedding
+        """Free all weights, as far as they are laid out; nothing is computed until `lay_out`."""
+        for name in ("embedding_VE", "final_norm", "unembedding"):
+            self.__dict__.pop(name, None)
         self.layers = []
 
     @property

@@ -1,14 +1,23 @@
 """Copies contents down to the host's memory or the disk. A copy that fails gives back what it reserved and wrote."""
 
+import errno
 import time
 from collections.abc import Callable, Mapping
 
+import torch
 from torch import Tensor
 
 from plait.residency.ledger import Reservation
+from plait.residency.parallel import for_each
 from plait.residency.stores import Stores
 from plait.residency.tier import Tier
-from plait.types.errors import StateError
+from plait.types.errors import CapacityError, StateError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where the budget would have let more come."""
+
+MANY_BYTES = 8 << 20
+"""From here on contents are written by as many threads as torch computes with here."""
 
 Reserve = Callable[[Tier, Mapping[str, int], str], Reservation]
 """(tier, contents, the group they are of) -> room for them; `CapacityError` if there is none."""
@@ -20,11 +29,19 @@ class Copier:
     def __init__(self, stores: Stores, reserve: Reserve) -> None:
         self._stores, self._ledger, self._changed, self._reserve = stores, stores.ledger, stores.changed, reserve
 
-    def to_disk(self, name: str, buffers: Mapping[str, Tensor] | None = None) -> None:
-        """All of the group, so that it outlives a crash."""
+    def to_disk(self, name: str, buffers: Mapping[str, Tensor] | None = None, needed: Mapping[str, int] | None = None) -> None:
+        """All of the group, so that it outlives a crash; where the disk is not to last, only the contents that are needed there."""
+        lasts = self._stores.disk is None or self._stores.disk.lasts
         with self._changed:
             missing = self._ledger.missing(name, Tier.DISK)
+        if not lasts and needed is not None:
+            missing = {key: num_bytes for key, num_bytes in missing.items() if key in needed}
         self.copy(name, missing, Tier.DISK, buffers)
+        if lasts:
+            self._save(name)
+
+    def _save(self, name: str) -> None:
+        """Its contents are on the disk: from now on it is there after a crash."""
         with self._changed:
             group = self._stores.groups[name]
             if self._stores.disk is None or self._ledger.saved(name) == group.contents.keys():
@@ -42,7 +59,8 @@ class Copier:
     def copy(self, name: str, contents: Mapping[str, int], tier: Tier, buffers: Mapping[str, Tensor] | None = None) -> None:
         """Some contents of a group, from `buffers` or from where they are; private ones get their digests.
 
-        `StateError` if one cannot be read or written, `CapacityError` if there is no room; then nothing has changed.
+        `StateError` if one cannot be read or written, `CapacityError` if there is no room, whatever the budget says; then nothing
+        has changed.
         """
         while contents and not self._copy_once(name, contents, tier, buffers or {}):
             pass
@@ -54,15 +72,20 @@ class Copier:
         store, start_s = self._stores.file_store(tier), time.perf_counter()
         with self._changed:
             source = self._ledger.place(next(iter(contents))) or Tier.DEVICE
+
+        def write(key: str) -> None:
+            written[key] = store.write(key, buffers[key] if key in buffers else self._stores.buffer(key))
+
         try:
-            for key in contents:
-                written[key] = store.write(key, buffers[key] if key in buffers else self._stores.buffer(key))
+            is_much = sum(contents.values()) >= MANY_BYTES
+            for_each(write, list(contents), torch.get_num_threads() if is_much else 1)
             store.sync(written.values())
         except BaseException as error:
             self._undo(reservation, written)
             if isinstance(error, OSError):
+                kind = CapacityError if error.errno in NO_ROOM else StateError
                 message = f"cannot move group {name!r} to {tier.value}: {error.strerror or error}."
-                raise StateError(message, "Make room there, or mend it.") from error
+                raise kind(message, "Make room there, or mend it.") from error
             raise
         self._stores.rates.observe((source, tier), sum(contents.values()), time.perf_counter() - start_s)
         return self._commit(name, reservation, written)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from plait.residency import content_file
 from plait.residency.host_store import other_key
+from plait.residency.parallel import for_each
 from plait.residency.tensor_group import TensorGroup, is_private
 from plait.state.durable import TEMPORARY_PREFIX, make_folder, remove_temporaries, replace_file, sync_folder
 from plait.state.tensor_file import digest_bytes
@@ -25,6 +26,9 @@ from plait.types.errors import StateError
 
 log = logging.getLogger(__name__)
 DAMAGED_PREFIX = ".damaged-"
+SYNC_THREADS = 8
+"""They only wait."""
+MANY_FILES = 8
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -35,9 +39,13 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class DiskStore:
-    """`StateError` if another process holds the folder. Threads may write and read different contents at a time."""
+    """`StateError` if another process holds the folder. Threads may write and read different contents at a time.
 
-    def __init__(self, folder: Path) -> None:
+    Unless it `lasts`, nothing is there when a folder is opened, no group is published, and nobody waits for the disk.
+    """
+
+    def __init__(self, folder: Path, lasts: bool = True) -> None:
+        self.lasts = lasts
         self._contents, self._groups = folder / "contents", folder / "groups"
         make_folder(self._contents)
         make_folder(self._groups)
@@ -48,7 +56,9 @@ class DiskStore:
 
     def _open_groups(self) -> list[TensorGroup]:
         remove_temporaries(self._groups)
-        groups = []
+        groups: list[TensorGroup] = []
+        if not self.lasts:
+            return groups
         for path in sorted(self._groups.glob("*.json")):
             try:
                 groups.append(_decode(path.read_bytes()))
@@ -91,12 +101,11 @@ class DiskStore:
             key = other_key(key)
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Wait until contents that were written are on the disk: all begin to be written out before the first is waited for."""
+        """Wait until contents that were written are on the disk; for many at once, which the disk takes together."""
+        if not self.lasts:
+            return
         paths = [self._contents / key for key in keys]
-        for path in paths:
-            content_file.advise(path, "POSIX_FADV_DONTNEED")
-        for path in paths:
-            content_file.sync(path)
+        for_each(content_file.sync, paths, SYNC_THREADS if len(paths) >= MANY_FILES else 1)
         sync_folder(self._contents)
 
     def read(self, key: str, buffer: Tensor) -> None:

@@ -98,6 +98,10 @@ class ResidencyLedger(Holdings):
         is_saved = tier is Tier.DISK and bool(self._savers.get(key))
         return (bool(users) and self.is_last(tier, key)) or is_saved or any(self._pins[tier][name] for name in users)
 
+    def spare(self, tier: Tier) -> list[Place]:
+        """What is there and could leave at once: others have it too, and nobody needs it there."""
+        return [(tier, key) for key in self._present[tier] if not self.is_needed(tier, key)]
+
     # ---- use
 
     def pin(self, name: str, tiers: Iterable[Tier] = (Tier.DEVICE,)) -> None:

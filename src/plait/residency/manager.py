@@ -31,7 +31,11 @@ from plait.types.errors import CapacityError, StateError
 
 
 class StateManager:
-    """`budgets`: bytes by tier, None without bound. A tier below the device needs its folder: the host's in memory (tmpfs)."""
+    """`budgets`: bytes by tier, None without bound. A tier below the device needs its folder: the host's in memory (tmpfs).
+
+    `disk_lasts`: what was written to the disk tier as a whole is there again for the next manager of the folder; else it is only a
+    place for what other tiers have no room for.
+    """
 
     def __init__(
         self,
@@ -41,22 +45,28 @@ class StateManager:
         disk_folder: Path | None = None,
         order: EvictionOrder = least_soon,
         clock: Callable[[], float] = time.monotonic,
+        disk_lasts: bool = True,
     ) -> None:
         self._ledger, self._clock, self._order = ResidencyLedger(budgets), clock, order
         self._background = Background("plait-residency")
-        self._stores = Stores(self._ledger, torch.device(device), host_folder, disk_folder, self._background.submit, clock)
+        self._stores = Stores(
+            self._ledger, torch.device(device), host_folder, disk_folder, self._background.submit, clock, disk_lasts
+        )
         self._changed = self._stores.changed
         self._mover = Mover(self._stores, order)
         self._changes = GroupChanges(self._stores, self._mover)
 
     # ---- groups
 
-    def register(self, name: str, tensors: Mapping[str, Tensor], version: int = 0) -> None:
-        """Take a group into care: on the device if there is room, else below. The caller gives the tensors up."""
+    def register(self, name: str, tensors: Mapping[str, Tensor], version: int = 0, is_private: bool = False) -> None:
+        """Take a group into care: on the device if there is room, else below. The caller gives the tensors up.
+
+        `is_private`: it is soon to be written into, so what others have of it too is not looked for before it leaves the device.
+        """
         if name in self:
             raise StateError(f"group {name!r} is there already.", "Update it, or drop it first.")
         entries, flat = canonical.flatten(tensors, self._changes.new_keys(tensors))
-        keys = {key: self._content_key(buffer) for key, buffer in flat.items()}
+        keys = {key: key if is_private else self._content_key(buffer) for key, buffer in flat.items()}
         sizes = {key: buffer.numel() for key, buffer in flat.items()}
         group = TensorGroup(name, tuple(entries), sizes, version).renamed(keys)
         with self._changed:

@@ -120,37 +120,49 @@ class Mover:
         reservation = self._try_reserve(tier, contents, not owner)
         if reservation is None:
             with self._room:
-                while (reservation := self._try_reserve(tier, contents, not owner)) is None:
-                    if tier is Tier.DISK:
-                        self._withdraw_stale(contents, owner)
-                    else:
-                        self._make_room(tier, contents, spared)
+                return self._reserve_after_others(tier, contents, owner, spared)
+        return reservation
+
+    def _reserve_after_others(self, tier: Tier, contents: Mapping[str, int], owner: str, spared: Collection[str]) -> Reservation:
+        """Those that cannot leave are passed over for others; the first error is raised if there are none."""
+        stuck: dict[str, PlaitError] = {}
+        while (reservation := self._try_reserve(tier, contents, not owner)) is None:
+            try:
+                if tier is Tier.DISK:
+                    self._thin_out_disk(contents, owner)
+                else:
+                    stuck |= self._make_room(tier, contents, {*spared, *stuck})
+            except CapacityError as error:
+                raise next(iter(stuck.values()), error) from None
         return reservation
 
     def _try_reserve(self, tier: Tier, contents: Mapping[str, int], is_lasting: bool) -> Reservation | None:
         with self._changed:
             return self._ledger.reserve(tier, contents, is_lasting)
 
-    def _make_room(self, tier: Tier, contents: Mapping[str, int], spared: Collection[str]) -> None:
-        """Let a set of groups leave, or wait for somebody's move."""
+    def _make_room(self, tier: Tier, contents: Mapping[str, int], spared: Collection[str]) -> dict[str, PlaitError]:
+        """Let a set of groups leave, or wait for somebody's move. Who cannot leave, and why."""
         with self._changed:
             num_bytes = sum(contents.values())
             shortfall = self._ledger.shortfall(tier, num_bytes)
             victims = self._ledger.victims(tier, shortfall, self._order, self._stores.clock(), {*self._moving, *spared})
             if victims is None:
                 self._await_reservations(tier, num_bytes)
-                return
+                return {}
             self._moving.update(victims)
         try:
-            self._leave(tier, victims)
+            return self._leave(tier, victims)
         finally:
             with self._changed:
                 self._moving.difference_update(victims)
                 self._changed.notify_all()
 
-    def _withdraw_stale(self, contents: Mapping[str, int], owner: str) -> None:
-        """Give up the saved form of a group that has changed since: only a crash would need it."""
+    def _thin_out_disk(self, contents: Mapping[str, int], owner: str) -> None:
+        """Give up the saved form of a group that has changed since, which only a crash would need; first what nobody saved."""
         with self._changed:
+            if spare := self._ledger.spare(Tier.DISK):
+                self._stores.discard(spare)
+                return
             stale = [name for name in self._ledger.stale() if name == owner or name not in self._moving]
             if not stale:
                 self._await_reservations(Tier.DISK, sum(contents.values()))
@@ -192,16 +204,20 @@ class Mover:
         with self._changed:
             return self._ledger.pins(name) > 1
 
-    def _leave(self, tier: Tier, names: Sequence[str]) -> None:
-        """Groups leave a tier; what has no other copy is copied down first."""
+    def _leave(self, tier: Tier, names: Sequence[str]) -> dict[str, PlaitError]:
+        """Groups leave a tier; what has no other copy is copied down first. If one cannot be, which, and all stay."""
         for name in names:
             with self._changed:
                 freed = self._ledger.freed(tier, names).keys() & self._ledger.contents(name).keys()
                 sole = {key: self._ledger.num_bytes(key) for key in sorted(freed) if self._ledger.is_last(tier, key)}
-            if sole:
-                self._copy_down(name, sole, tier)
+            try:
+                if sole:
+                    self._copy_down(name, sole, tier)
+            except PlaitError as error:
+                return {name: error}
         with self._changed:
             self._discard_freed(tier, names)
+        return {}
 
     def _discard_freed(self, tier: Tier, names: Sequence[str]) -> None:
         freed = self._ledger.freed(tier, names)
@@ -211,7 +227,7 @@ class Mover:
         if tier is Tier.DEVICE:
             self.copy_below(name, contents, {})
         else:
-            self.copies.to_disk(name)
+            self.copies.to_disk(name, needed=contents)
 
     def copy_below(self, name: str, contents: Mapping[str, int], buffers: Mapping[str, Tensor]) -> None:
         """Contents that are on the device at most go to the host's memory; if it cannot take them, all of the group to the disk."""
@@ -222,7 +238,7 @@ class Mover:
             except PlaitError:
                 if self._stores.disk is None:
                     raise
-        self.copies.to_disk(name, buffers)
+        self.copies.to_disk(name, buffers, contents)
 
     def lift(self, name: str) -> None:
         """From the disk into the host's memory."""

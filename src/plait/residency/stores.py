@@ -30,13 +30,14 @@ class Stores:
         disk_folder: Path | None,
         later: Callable[..., None],
         clock: Callable[[], float] = time.monotonic,
+        disk_lasts: bool = True,
     ) -> None:
         self.ledger, self.clock, self.rates = ledger, clock, TransferRates()
         self.changed = threading.Condition(threading.RLock())
         self.groups: dict[str, TensorGroup] = {}
         self.device = DeviceStore(device)
         self.host = HostStore(host_folder, later) if host_folder is not None else None
-        self.disk = DiskStore(disk_folder) if disk_folder is not None else None
+        self.disk = DiskStore(disk_folder, disk_lasts) if disk_folder is not None else None
         self._left: list[Place] = []
         """What nobody uses and could not be removed."""
         self._adopt_disk()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from plait.cluster.groups.factory import WorkerFactory
+from plait.cluster.groups.factory import PARKED_FOLDER, WorkerFactory
 from plait.cluster.messages import Ready
 from plait.config.server import ServerSettings
 from plait.operations.futures import FutureLimits
@@ -77,8 +77,8 @@ class Service:
         self.quotas = Quotas(QuotaLimits(**settings.quotas.model_dump()))
         self.gate, self.metrics, self.tracing = Gate(), Metrics(), make_tracing(os.environ)
         own = [(name, settings.of_model(name)) for name, *_ in settings.model_names]
-        self.workers, self._placing = WorkerFactory(settings.workers, settings.model.device), AsyncExitStack()
-        make = self.workers.of
+        self.workers = WorkerFactory(settings.workers, settings.model.device, settings.data_folder / PARKED_FOLDER)
+        self._placing, make = AsyncExitStack(), self.workers.of
         self.bases = Bases(
             [Base(one, n, self.metrics, self.fail, make(name, one.model.max_slowdown)) for n, (name, one) in enumerate(own)]
         )

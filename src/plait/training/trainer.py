@@ -105,6 +105,11 @@ class Trainer(ABC):
     @property
     def reserved_bytes(self) -> int:
         """What it may come to hold on the device: parameters, two moments, gradients."""
+        return self.parked_bytes
+
+    @property
+    def parked_bytes(self) -> int:
+        """Most that `give_up` hands over."""
         return 4 * sum(parameter.nbytes for parameter in self._parameters.values())
 
     def give_up(self) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from plait.cluster.groups.dispatcher import GroupDispatcher
-from plait.cluster.groups.messages import CallOver, Host, Pass, Prefetch, RunCall, Switch, Switched, ToGroup, Unhost
+from plait.cluster.groups.messages import CallOver, Host, Pass, Prefetch, Prefetched, RunCall, Switch, Switched, ToGroup, Unhost
 from plait.cluster.messages import CancelRequests, ChunksDone, Configure, EndStretches, FromWorker, SubmitChunks
 from plait.cluster.model_messages import PromptScored, ScorePrompt
 from plait.scheduling.orders import Order
@@ -27,7 +27,9 @@ def chunk(request_id: str, budget_tokens: int = 8) -> Chunk:
 class FakeProcess:
     """With its dispatcher; each deployment takes `sizes[deployment]` bytes."""
 
-    def __init__(self, order: Order, device_bytes: int, sizes: dict[str, int]) -> None:
+    def __init__(self, order: Order, device_bytes: int, sizes: dict[str, int], stages: bool = True) -> None:
+        """`stages`: what is to come to the device beside a call does."""
+        self.stages = stages
         self.dispatcher, self.sizes, self.device_bytes = GroupDispatcher(order, device_bytes), sizes, device_bytes
         self.now_s = 0.0
         self.resident: list[str] = []
@@ -39,6 +41,8 @@ class FakeProcess:
         self.calls: list[RunCall] = []
         self.switches: list[Switch] = []
         self.prefetched: list[str] = []
+        self.staged: list[tuple[str, tuple[str, ...]]] = []
+        """What came to the device beside calls, and who left for it."""
         self.ended_stretches: list[str] = []
         for name in sizes:
             self.dispatcher.host(name, SETTINGS, self.now_s)
@@ -70,34 +74,64 @@ class FakeProcess:
                 self.switches.append(frame)
             case RunCall(deployment=deployment):
                 assert (self.running, self.chunks) == (None, {}), "one call at a time"
-                assert deployment in self.resident
+                self._bring(deployment)
                 self.running = frame
                 self.calls.append(frame)
             case Pass(deployment, message):
                 self._pass(deployment, message)
-            case Prefetch(deployment):
+            case Prefetch(deployment, leaving):
                 self.prefetched.append(deployment)
+                if leaving is not None:
+                    self._stage(leaving, deployment)
             case Unhost(deployment):
                 self._unhost(deployment)
 
     def _switch(self, park: Sequence[str], activate: str) -> None:
         assert (self.running, self.chunks) == (None, {}), "nobody leaves in the midst"
-        assert set(park) <= set(self.resident)
-        assert activate not in self.resident
-        self.resident = [name for name in self.resident if name not in park] + [activate]
+        if self.stages:
+            assert set(park) <= set(self.resident)
+            assert activate not in self.resident
+        self.resident = [name for name in self.resident if name not in (*park, activate)] + [activate]
+        self._make_room(activate)
         assert sum(self.sizes[name] for name in self.resident) <= max(self.device_bytes, self.sizes[activate])
         self.dispatcher.switched(Switched(activate, "host", 0.5, dict.fromkeys(park, 0.25), self.sizes, tuple(self.resident)))
+
+    def _stage(self, leaving: Sequence[str], deployment: str) -> None:
+        """Beside what runs. What fails is heard of with the next report."""
+        busy = set(self.chunks.values()) | ({self.running.deployment} if self.running is not None else set())
+        assert busy, "nothing runs meanwhile"
+        assert not busy & {deployment, *leaving}
+        if not self.stages:
+            return
+        assert deployment not in self.resident
+        assert set(leaving) <= set(self.resident)
+        self.staged.append((deployment, tuple(leaving)))
+        after = [name for name in self.resident if name not in leaving] + [deployment]
+        assert sum(self.sizes[name] for name in after) <= self.device_bytes
+        self.resident = after
+        self.dispatcher.prefetched(Prefetched(deployment, 0.75, 0.0, self.sizes, tuple(self.resident)))
+
+    def _make_room(self, activate: str) -> None:
+        """Others leave unasked, if the controller thought that they had left."""
+        while not self.stages and sum(self.sizes[name] for name in self.resident) > self.device_bytes and len(self.resident) > 1:
+            self.resident.remove(next(name for name in self.resident if name != activate))
+
+    def _bring(self, deployment: str) -> None:
+        """It is on the device, unless it was to come beside a call and has not."""
+        if deployment not in self.resident:
+            assert not self.stages
+            self._switch(self.resident[:], deployment)
 
     def _pass(self, deployment: str, message: object) -> None:
         match message:
             case SubmitChunks(chunks):
                 assert self.running is None
-                assert deployment in self.resident
+                self._bring(deployment)
                 assert set(self.chunks.values()) <= {deployment}, "one deployment samples at a time"
                 self.chunks |= {one.request_id: deployment for one in chunks}
             case ScorePrompt(request_id):
                 assert self.running is None
-                assert deployment in self.resident
+                self._bring(deployment)
                 self.chunks[request_id] = deployment
             case EndStretches():
                 self.ended_stretches.append(deployment)

@@ -14,6 +14,8 @@ from plait.cluster.groups.messages import (
     FromGroup,
     Host,
     Pass,
+    Prefetch,
+    Prefetched,
     RunCall,
     Switch,
     Switched,
@@ -78,6 +80,10 @@ class DrivenHost:
         done = [said for said in self._told(Pass(deployment, SubmitChunks(chunks))) if isinstance(said, ChunksDone)]
         return [result for message in done for result in message.results]
 
+    def prefetch(self, deployment: str, *leaving: str) -> None:
+        """Until it is there, or has found no room."""
+        self._told(Prefetch(deployment, leaving))
+
     def remove(self, deployment: str) -> None:
         self._told(Unhost(deployment))
 
@@ -92,13 +98,14 @@ class DrivenHost:
         return [message for message in messages if not isinstance(message, Busy | EngineStats | Starting)]
 
     def check(self) -> None:
-        """What is on the device fits, in every account of it."""
+        """What is on the device fits, in every account of it. Nobody is on the way there then."""
+        self.host.settle()
         states = self.host.states.values()
         resident = [state for state in states if state.is_resident]
         shared_bytes = sum(state.shared_bytes for state in resident) if len(resident) > 1 else 0
         assert sum(state.held_bytes for state in resident) <= self.memory.device_bytes + shared_bytes
         assert self.memory.used_bytes()[Tier.DEVICE] <= self.memory.device_bytes
-        reported = [frame for frame in self.said if isinstance(frame, CallOver | Switched)]
+        reported = [frame for frame in self.said if isinstance(frame, CallOver | Switched | Prefetched)]
         for frame in reported[-1:]:
             assert frame.resident == tuple(state.deployment for state in resident)
             assert frame.footprints == {state.deployment: state.num_bytes for state in states}

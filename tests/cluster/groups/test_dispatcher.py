@@ -183,16 +183,18 @@ def test_times_are_learnt() -> None:
 
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from(["chunks", "prompt", "call", "end", "end", "end", "cancel"]), st.sampled_from("ab"), st.integers(0, 3)
+        st.sampled_from(["chunks", "prompt", "call", "end", "end", "end", "cancel"]), st.sampled_from("abc"), st.integers(0, 3)
     ),
     max_size=60,
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(actions=ACTIONS, order=st.sampled_from(sorted(ORDERS)), device_bytes=st.sampled_from([8, 16]))
-def test_everything_is_answered_once_in_every_order(actions: list[tuple[str, str, int]], order: str, device_bytes: int) -> None:
-    process = FakeProcess(ORDERS[order](), device_bytes, {"a": 8, "b": 8})
+@given(actions=ACTIONS, order=st.sampled_from(sorted(ORDERS)), device_bytes=st.sampled_from([8, 16, 24]), stages=st.booleans())
+def test_everything_is_answered_once_in_every_order(
+    actions: list[tuple[str, str, int]], order: str, device_bytes: int, stages: bool
+) -> None:
+    process = FakeProcess(ORDERS[order](), device_bytes, {"a": 8, "b": 8, "c": 8}, stages)
     sent: Counter[tuple[str, str]] = Counter()
     calls: dict[tuple[str, str], int] = Counter()
     for number, (action, deployment, choice) in enumerate(actions):

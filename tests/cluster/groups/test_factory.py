@@ -1,5 +1,6 @@
 """Settings of workers that share a device."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,11 @@ def settings(**workers: Any) -> RunSettings:
     [
         ({"layout": "multiplexed"}, "set workers.device_bytes"),
         ({"device_bytes": 1000}, 'workers.device_bytes has no effect with workers.layout = "split"'),
+        ({"disk_bytes": 1000}, 'workers.disk_bytes has no effect with workers.layout = "split"'),
+        (
+            {"layout": "multiplexed", "device_bytes": 1000, "disk_bytes": 9},
+            "workers.disk_bytes = 9 is for what main memory has no room",
+        ),
         (
             {"layout": "multiplexed", "device_bytes": 1000, "train_workers": 2},
             "workers.train_workers = 2 needs processes of their own",
@@ -78,3 +84,13 @@ def test_a_bound_on_slowdown_is_of_one_base_model_or_of_all() -> None:
     single = chosen.model_copy(update={"workers": chosen.workers.model_copy(update={"groups": 1})})
     problem = "model.max_slowdown = 1.5 has no effect with one group of workers: remove it, or raise workers.groups"
     assert problem in check_settings(single)
+
+
+def test_what_main_memory_has_no_room_for_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    chosen = settings(layout="multiplexed", device_bytes=1000, host_bytes=500, disk_bytes=2000)
+    assert not [told for told in check_settings(chosen) if "bytes" in told]
+    groups = WorkerFactory(chosen.workers, "cpu", tmp_path).groups
+    assert groups is not None
+    (group,) = groups.groups.values()
+    assert (group.settings.host_bytes, group.settings.disk_bytes) == (500, 2000)
+    assert Path(group.settings.folder).parent == tmp_path

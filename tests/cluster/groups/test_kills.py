@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from plait.client.runs import run_file
+from plait.cluster.groups.factory import GROUP, PARKED_FOLDER
 from plait.cluster.groups.group_link import GROUP_MODULE
 from plait.config.load import effective_toml, load_settings
 from plait.config.run import RunSettings, WorkerSettings
@@ -27,6 +28,8 @@ NUM_KILLS = 2
 NUM_GROUPS = 2
 DEVICE_BYTES = 24_000_000
 """Of each group: the largest of their four deployments, and hardly more."""
+BELOW = {"host_bytes": 8_000_000, "disk_bytes": 1 << 30}
+"""What they have off the device goes to the disk in part."""
 OWN_THREADS = WorkerSettings(layout="shared", executor="thread", environment_processes=1)
 """Of the unbroken run, whose jobs have workers of their own: the same adapters, and no process to start."""
 SEED = 11
@@ -53,6 +56,7 @@ def test_whatever_is_killed_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     for task in ("a", "b"):
         assert digests(broken, task) == digests(whole, task)
         assert [step for step, _, _ in digests(broken, task)] == list(range(1, NUM_STEPS + 1))
+    assert not (broken.path / PARKED_FOLDER / GROUP).exists(), "what was parked is left on the disk"
 
 
 def two_jobs(folder: Path) -> RunSettings:
@@ -63,7 +67,7 @@ def two_jobs(folder: Path) -> RunSettings:
     for task in tasks:
         task["environment"] |= {"delay": {"kind": "fixed", "mean_s": 0.1}}
     models = [{"name": name, "path": str(folder / name), "max_context_tokens": 128} for name in "ab"]
-    workers = {"layout": "multiplexed", "device_bytes": DEVICE_BYTES, "groups": NUM_GROUPS, "environment_processes": 1}
+    workers = {"layout": "multiplexed", "device_bytes": DEVICE_BYTES, "groups": NUM_GROUPS, "environment_processes": 1} | BELOW
     return tiny_settings(folder, *tasks, model=models[0], models=models[1:], workers=workers)
 
 
@@ -115,7 +119,7 @@ def num_steps(directory: RunDirectory) -> int:
 
 
 def wait_for(condition, problem: str) -> None:  # type: ignore[no-untyped-def]
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 120
     while not condition():
-        assert time.monotonic() < deadline_s, f"{problem} within a minute"
+        assert time.monotonic() < deadline_s, f"{problem} within two minutes"
         time.sleep(0.02)

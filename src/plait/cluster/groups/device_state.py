@@ -7,17 +7,18 @@
 - Slots are empty while nothing runs; adapters of rollouts are read again from their files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 from torch import Tensor
 
-from plait.cluster.groups.group_memory import EMBEDDING, BaseWeights, GroupMemory, part_of
+from plait.cluster.groups.base_weights import EMBEDDING, BaseWeights, part_of
+from plait.cluster.groups.group_memory import GroupMemory
 from plait.cluster.rollout_role import RolloutRole
 from plait.cluster.worker import Worker
 from plait.engine.engine_memory import EngineMemory
 from plait.residency.tier import TIERS
-from plait.types.errors import CapacityError
+from plait.types.errors import CapacityError, PlaitError
 
 GRADIENTS = "gradients/"
 
@@ -28,6 +29,11 @@ class Parkable(Protocol):
     @property
     def reserved_bytes(self) -> int:
         """As much as it may come to need there."""
+        ...
+
+    @property
+    def parked_bytes(self) -> int:
+        """Most that it gives up."""
         ...
 
     def give_up(self) -> dict[str, Tensor]:
@@ -68,9 +74,14 @@ class DeviceState:
         return self._static_bytes + self._staging_bytes + self._adapter_bytes + training_bytes
 
     @property
+    def parked_bytes(self) -> int:
+        """Of its own, most that it leaves behind off the device; caches, which may be lost, are left out."""
+        return sum(trainer.parked_bytes for trainer in self._trainers().values())
+
+    @property
     def _room_bytes(self) -> int:
         """What the memory does not count by itself, such as parts of the base while they are laid out."""
-        kept_bytes = sum(self._memory.group(name).private_bytes for name in self._kept_groups())
+        kept_bytes = sum(self._memory.group(name).private_bytes for name in self.kept_groups)
         return max(0, self.num_bytes - self._staging_bytes - self._embedding_bytes - kept_bytes)
 
     @property
@@ -90,6 +101,10 @@ class DeviceState:
             raise CapacityError(f"{self.num_bytes + more_bytes} bytes do not fit.", "Raise workers.device_bytes.")
         self._memory.take_room(self.deployment, self._room_bytes + more_bytes)
 
+    def is_fitted(self, more_bytes: int = 0) -> bool:
+        """Whether `fit` would change nothing."""
+        return self._memory.room_bytes(self.deployment) == self._room_bytes + more_bytes
+
     def drop_idle_versions(self) -> bool:
         """Of rollouts, which are read again from their files; False if there are none."""
         before_bytes, rollout = self._adapter_bytes, self.worker.rollout
@@ -100,35 +115,49 @@ class DeviceState:
     # ---- off the device and back
 
     def park(self) -> None:
-        """Nothing of the deployment may be running."""
+        """Nothing of the deployment may be running. PlaitError, and it stays where it is, if something finds no place."""
         self._forget_closed()
         given = {name: trainer.give_up() for name, trainer in self._trainers().items()}
-        cache = self._engine.give_up() if self._engine is not None else None
+        self._memory.take_room(self.deployment, 0)
+        try:
+            for name, tensors in given.items():
+                self._put_away(name, tensors)
+        except PlaitError:
+            self._stay(given)
+            raise
+        self.is_resident = False
+        self._memory.release(part_of(self.base, EMBEDDING))
         for decoder in self.worker.decoders:
             decoder.give_up()
-        self._memory.release(part_of(self.base, EMBEDDING))
-        self._memory.take_room(self.deployment, 0)
-        self.is_resident = False
-        for name, tensors in given.items():
-            self._put_away(name, tensors)
+        cache = self._engine.give_up() if self._engine is not None else None
         if cache is not None:
             self._memory.put_cache_away(self.deployment, cache, self._staging_bytes)
 
     def _put_away(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         gradients = {key: tensor for key, tensor in tensors.items() if key.startswith(GRADIENTS)}
+        self._kept[name] = self._trainers()[name]
         self._memory.put_away(name, {key: tensor for key, tensor in tensors.items() if key not in gradients})
         self._memory.put_away(_gradients_of(name), gradients)
-        self._kept[name] = self._trainers()[name]
+
+    def _stay(self, given: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Trainers take back what they gave, and the memory has none of it; in copies, since others may have come to share it."""
+        for name in self.kept_groups:
+            self._memory.lose(name)
+        self._kept.clear()
+        for name, trainer in self._trainers().items():
+            trainer.take_back({key: tensor.clone() for key, tensor in given[name].items()})
+        self._memory.take_room(self.deployment, self._room_bytes)
 
     def unpark(self) -> None:
-        """CapacityError, and all is as it was, if the device has no room even with everything else away."""
+        """PlaitError, and all is as it was, if the device has no room even with everything else away, or something is lost."""
         self._forget_closed()
         self._memory.take_room(self.deployment, self._room_bytes)
         tensors = self._acquire_all()
-        weights = BaseWeights(self._memory, self.base)
-        for decoder in self.worker.decoders:
-            decoder.lay_out(weights)
-        weights.close()
+        try:
+            self._lay_out()
+        except PlaitError:
+            self._leave_again(list(tensors))
+            raise
         for name, trainer in self._trainers().items():
             trainer.take_back({key: tensor for group in self._groups_of(name) for key, tensor in tensors[group].items()})
         if self._engine is not None:
@@ -140,18 +169,36 @@ class DeviceState:
         found: dict[str, dict[str, Tensor]] = {}
         embedding = part_of(self.base, EMBEDDING)
         try:
-            for group in (embedding, *self._kept_groups()):
+            for group in (embedding, *self.kept_groups):
                 found[group] = self._memory.acquire(group, writable=group != embedding)
-        except CapacityError:
-            for group in found:
-                self._memory.release(group)
-            self._memory.take_room(self.deployment, 0)
+        except PlaitError:
+            self._leave_again(list(found))
             raise
         return found
 
+    def _lay_out(self) -> None:
+        weights = BaseWeights(self._memory, self.base, self._memory.base_parts(self.base))
+        try:
+            for decoder in self.worker.decoders:
+                decoder.lay_out(weights)
+        finally:
+            weights.close()
+
+    def _leave_again(self, acquired: Sequence[str]) -> None:
+        """It cannot come, after these groups have."""
+        for decoder in self.worker.decoders:
+            decoder.give_up()
+        for group in acquired:
+            self._memory.release(group)
+        self._memory.take_room(self.deployment, 0)
+
+    def discard_gradients(self, model_id: str) -> None:
+        """Of a model, while it is off the device."""
+        self._memory.lose(_gradients_of(f"{self.deployment}/model/{model_id}"))
+
     def close(self) -> None:
         """The deployment is gone."""
-        for name in self._kept_groups():
+        for name in self.kept_groups:
             self._memory.lose(name)
         self._memory.lose_cache(self.deployment)
         if self.is_resident:
@@ -168,7 +215,7 @@ class DeviceState:
     @property
     def groups(self) -> list[str]:
         """Of the memory, that are needed on the device; caches left out."""
-        return [*self._memory.base_parts(self.base), *self._kept_groups()]
+        return [*self._memory.base_parts(self.base), *self.kept_groups]
 
     def _trainers(self) -> dict[str, Parkable]:
         worker = self.worker
@@ -178,7 +225,9 @@ class DeviceState:
         found |= {f"{self.deployment}/model/{name}": model.adapter.trainer for name, model in models.items()}
         return cast(dict[str, Parkable], found)
 
-    def _kept_groups(self) -> list[str]:
+    @property
+    def kept_groups(self) -> list[str]:
+        """What the memory has of its own."""
         return [group for name in self._kept for group in self._groups_of(name)]
 
     def _groups_of(self, name: str) -> list[str]:

@@ -3,7 +3,7 @@
 - One function call at a time, in the order of the group's queue; calls of one task or model keep theirs.
 - A turn of sampling takes all chunks of its deployment, and those that follow. At the boundaries of chunks it ends as soon as the
   order would rather have somebody else's call: what is handed over then runs to its budget, and no more is.
-- A call's deployment is brought onto the device before it, unless it is there.
+- A call's deployment is brought onto the device before it, unless it is there (`lookahead`: ahead of its turn).
 - What is not sent when the process is lost is forgotten with it, as by a worker of its own.
 """
 
@@ -12,7 +12,18 @@ from itertools import count
 
 from plait.cluster.groups.function_calls import HOST, SAMPLE, CallKind, call_kind, closed_stream, sampled_tokens
 from plait.cluster.groups.group_demand import GroupDemand
-from plait.cluster.groups.messages import CallOver, Host, Pass, Prefetch, RunCall, Switch, Switched, ToGroup, Unhost
+from plait.cluster.groups.lookahead import Lookahead
+from plait.cluster.groups.messages import (
+    CallOver,
+    Host,
+    Pass,
+    Prefetched,
+    RunCall,
+    Switch,
+    Switched,
+    ToGroup,
+    Unhost,
+)
 from plait.cluster.groups.resident_set import ResidentSet
 from plait.cluster.groups.sample_turn import SampleWork
 from plait.cluster.messages import CancelRequests, Configure, EndStretches, FromWorker, SetThreads, SubmitChunks, ToWorker
@@ -50,7 +61,7 @@ class GroupDispatcher:
         """The turn that runs takes no more."""
         self._may_stretch = False
         """Chunks of the turn that runs may go on past their budgets."""
-        self._prefetched = ""
+        self._lookahead = Lookahead(self.queue, self.residents)
         self._frames.clear()
         self._answers.clear()
         self.demand.lost()
@@ -181,6 +192,11 @@ class GroupDispatcher:
         self.counters.switched(setup_s)
         self.demand.set_up(setup_s)
 
+    def prefetched(self, prefetch: Prefetched) -> None:
+        self.residents.report(prefetch.footprints, prefetch.resident)
+        if prefetch.deployment in prefetch.resident:
+            self.counters.prefetched(prefetch.spent_s, prefetch.waited_s)
+
     # ---- calls
 
     def _add_call(self, deployment: str, kind: CallKind, message: ToWorker | Configure | None, now_s: float) -> str:
@@ -214,7 +230,7 @@ class GroupDispatcher:
         if call is not None:
             self._start(call, now_s)
         self._end_stretches()
-        self._prefetch(now_s)
+        self._frames += self._lookahead.frames(now_s)
 
     def _end_stretches(self) -> None:
         """Somebody waits: the turn that runs keeps to the boundaries of its chunks."""
@@ -237,11 +253,3 @@ class GroupDispatcher:
             self._hand_over(call.deployment, now_s)
         else:
             self._frames.append(RunCall(call.call_id, call.deployment, message))
-
-    def _prefetch(self, now_s: float) -> None:
-        """Of what will run next, once."""
-        following = self.queue.peek(now_s) if self.queue.running is not None else None
-        name = "" if following is None or following.function == HOST else following.deployment
-        if name and name != self._prefetched and name not in self.residents.resident:
-            self._frames.append(Prefetch(name))
-        self._prefetched = name

@@ -22,6 +22,8 @@ from plait.placement.job import DEFAULT_SLO
 from plait.types.errors import WorkerFailure
 
 GROUP = "group"
+PARKED_FOLDER = "parked"
+"""Within a run's folder, or a server's."""
 MEMORY_FOLDER = Path("/dev/shm")
 """Where there is none (macOS), temporary files take its place."""
 
@@ -29,9 +31,10 @@ MEMORY_FOLDER = Path("/dev/shm")
 class WorkerFactory:
     """Makes the workers of all deployments of a run or a service. `groups` are None unless workers are multiplexed."""
 
-    def __init__(self, settings: WorkerSettings, device: str) -> None:
+    def __init__(self, settings: WorkerSettings, device: str, folder: Path | None = None) -> None:
+        """`folder`: for what finds no room in main memory, if `workers.disk_bytes` says so."""
         self._max_slowdown = settings.max_slowdown
-        self.groups = make_groups(settings, device) if settings.layout == "multiplexed" else None
+        self.groups = make_groups(settings, device, folder) if settings.layout == "multiplexed" else None
 
     def of(self, owner: str, max_slowdown: float | None = None) -> MakeWorkers | None:
         """What makes the workers of `owner`, whose name nobody else has; None: it gets workers of its own.
@@ -69,14 +72,14 @@ def _make_grouped(
     return GroupedWorkers(groups, owner, configurations, on_message, on_lost, on_ready, on_failed, max_slowdown)
 
 
-def make_groups(settings: WorkerSettings, device: str) -> WorkerGroups:
+def make_groups(settings: WorkerSettings, device: str, folder: Path | None = None) -> WorkerGroups:
     """Each with the threads of all, and with the whole of the budgets."""
     assert settings.device_bytes is not None, "checked with the settings"
     configured = [
         ConfigureGroup(
             name=name, threads=settings.rollout_threads + settings.train_threads, device=device,
-            device_bytes=settings.device_bytes, host_bytes=settings.host_bytes, host_folder=str(memory_folder()), folder="",
-            disk_bytes=0,
+            device_bytes=settings.device_bytes, host_bytes=settings.host_bytes, host_folder=str(memory_folder()),
+            folder="" if folder is None else str(folder / name), disk_bytes=0 if folder is None else settings.disk_bytes,
         )
         for name in group_names(settings.groups)
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The controller's handle on a group's process."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 
 import msgspec
@@ -17,9 +18,13 @@ class GroupLink:
     """`on_frame` and `on_lost` are called in the event loop; after `on_lost` nothing more comes."""
 
     def __init__(
-        self, child: ChildProcess, name: str, on_frame: Callable[[FromGroup], None], on_lost: Callable[[WorkerFailure], None]
+        self,
+        child: ChildProcess,
+        settings: ConfigureGroup,
+        on_frame: Callable[[FromGroup], None],
+        on_lost: Callable[[WorkerFailure], None],
     ) -> None:
-        self._child, self._name, self._on_frame, self._on_lost = child, name, on_frame, on_lost
+        self._child, self._settings, self._on_frame, self._on_lost = child, settings, on_frame, on_lost
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
@@ -37,7 +42,7 @@ class GroupLink:
             await child.close()
             raise
         assert isinstance(ready, GroupReady)
-        return cls(child, settings.name, on_frame, on_lost)
+        return cls(child, settings, on_frame, on_lost)
 
     @property
     def pid(self) -> int:
@@ -58,7 +63,7 @@ class GroupLink:
         try:
             return from_group.decode(data)
         except msgspec.MsgspecError as error:
-            raise WorkerFailure(f"worker group {self._name} sent a frame that cannot be read: {error}") from error
+            raise WorkerFailure(f"worker group {self._settings.name} sent a frame that cannot be read: {error}") from error
 
     async def _write(self) -> None:
         try:
@@ -68,7 +73,9 @@ class GroupLink:
             return  # The reader tells.
 
     async def close(self) -> None:
-        """End the process; what it has made durable stays."""
+        """End the process; what it has made durable stays, and what it had put away goes."""
         self._writer.cancel()
         self._reader.cancel()
         await self._child.close()
+        if self._settings.disk_bytes:
+            await asyncio.to_thread(shutil.rmtree, self._settings.folder, ignore_errors=True)

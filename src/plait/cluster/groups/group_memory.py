@@ -8,39 +8,44 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from plait.cluster.groups.base_weights import part_of
 from plait.cluster.groups.messages import ConfigureGroup
-from plait.residency.manager import StateManager
+from plait.cluster.groups.moving_memory import MovingMemory
 from plait.residency.tier import Tier
-from plait.types.errors import CapacityError
-
-BASE = "base "
-"""With its digest, the name of a base."""
-EMBEDDING = "embed_tokens"
-"""Decoders compute with the very tensor: it stays while they are on the device."""
+from plait.types.errors import CapacityError, PlaitError
 
 Result = TypeVar("Result")
 
 
-class GroupMemory(StateManager):
+class GroupMemory(MovingMemory):
     def __init__(self, settings: ConfigureGroup, device: torch.device) -> None:
         budgets = {Tier.DEVICE: settings.device_bytes, Tier.HOST: settings.host_bytes, Tier.DISK: settings.disk_bytes}
         host_folder = Path(settings.host_folder) if settings.host_bytes != 0 else None
         super().__init__(budgets, device, host_folder, Path(settings.folder) if settings.disk_bytes else None)
-        self.device_bytes = settings.device_bytes
+        self.device_bytes, self.host_bytes, self.disk_bytes = settings.device_bytes, settings.host_bytes, settings.disk_bytes
         self._numbers = itertools.count()
         self._rooms: dict[str, dict[str, int]] = {}
         """Bytes of each room, by owner."""
         self._caches: dict[str, list[str]] = {}
         """Groups that may be lost, by owner, whose cache was put away first is the first."""
-        for name in self.names():  # Of a process before this one.
-            if not name.startswith(BASE):
-                self.drop(name)
+        self._keeps_caches = False
+
+    @property
+    def below_bytes(self) -> int | None:
+        """Room for what is off the device; None: as much as there is."""
+        return None if self.host_bytes is None else self.host_bytes + self.disk_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Of the device."""
+        return self.device_bytes - self.used_bytes()[Tier.DEVICE]
 
     # ---- room
 
@@ -48,13 +53,16 @@ class GroupMemory(StateManager):
         """So many bytes of the device are the owner's, in place of those it had. CapacityError: it keeps what it had."""
         rooms = self._rooms.setdefault(owner, {})
         missing_bytes = num_bytes - sum(rooms.values())
-        if missing_bytes < 0:
-            for room in list(rooms):
-                self._give_back(room)
-            rooms.clear()
-            missing_bytes = num_bytes
-        if missing_bytes:
-            rooms[self._reserve(owner, missing_bytes)] = missing_bytes
+        if missing_bytes > 0:
+            rooms[self._patiently(lambda: self._reserve(owner, missing_bytes))] = missing_bytes
+        elif missing_bytes < 0:
+            with self._changed:  # Nobody else gets what is given back before the rest is taken anew.
+                for room in list(rooms):
+                    self._give_back(room)
+                self._rooms[owner] = {self._reserve(owner, num_bytes): num_bytes} if num_bytes else {}
+
+    def room_bytes(self, owner: str) -> int:
+        return sum(self._rooms.get(owner, {}).values())
 
     def _reserve(self, owner: str, num_bytes: int) -> str:
         """A group without tensors that is in use."""
@@ -73,32 +81,32 @@ class GroupMemory(StateManager):
                 self._ledger.discard(tier, key)
             self._changed.notify_all()
 
-    def lift(self, name: str) -> None:
-        """Bring what is on disk into the host's memory, beside the caller."""
-        if name in self and self.tier(name) is Tier.DISK:
-            self._background.submit(self._lift, name)
-
-    def _lift(self, name: str) -> None:
-        with self._mover.moving(name):
-            self._mover.lift(name)
+    @contextmanager
+    def keeping_caches(self) -> Iterator[None]:
+        """No cache is lost to make room."""
+        self._keeps_caches = True
+        try:
+            yield
+        finally:
+            self._keeps_caches = False
 
     def _without_caches(self, action: Callable[[], Result]) -> Result:
         """What finds no room as long as there are caches is done when they are lost."""
         while True:
             try:
-                return action()
+                return self._patiently(action)
             except CapacityError:
-                if not self.lose_oldest_cache():
+                if self._keeps_caches or not self.lose_oldest_cache():
                     raise
 
     # ---- state of deployments
 
     def acquire(self, name: str, writable: bool = False) -> dict[str, Tensor]:
-        return self._without_caches(lambda: StateManager.acquire(self, name, writable))
+        return self._without_caches(lambda: super(GroupMemory, self).acquire(name, writable))
 
     def put_away(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         """It leaves the device as soon as room is needed there. Without tensors the group is gone."""
-        if name in self and self._ledger.pins(name):
+        if self.is_acquired(name):
             self.release(name)
         if not tensors:
             self.lose(name)
@@ -110,14 +118,7 @@ class GroupMemory(StateManager):
             self.update(name, tensors)
         else:
             self.lose(name)
-            self.register(name, tensors)
-
-    def lose(self, name: str) -> None:
-        """Whether it is there or not, in use or not."""
-        if name in self:
-            while self._ledger.pins(name):
-                self.release(name)
-            self.drop(name)
+            self.register(name, tensors, is_private=True)
 
     # ---- caches, which may be lost
 
@@ -127,17 +128,19 @@ class GroupMemory(StateManager):
         names = self._caches[owner] = []
         try:
             for number, piece in enumerate(cache.split(rows)):
-                self.register(f"{owner}/cache {number}", {"cache": piece})
+                self.register(f"{owner}/cache {number}", {"cache": piece}, is_private=True)
                 names.append(f"{owner}/cache {number}")
-        except CapacityError:
+        except PlaitError:
             self.lose_cache(owner)
 
     def take_cache(self, owner: str) -> Iterator[Tensor]:
         """Its pieces, each to be copied before the next; all of it, or what there is until some of it is lost."""
         for name in list(self._caches.get(owner, ())):
-            if name not in self:
+            try:
+                piece = self.acquire(name)["cache"]
+            except PlaitError:
                 break
-            yield self.acquire(name)["cache"]
+            yield piece
             self.lose(name)
         self.lose_cache(owner)
 
@@ -168,43 +171,8 @@ class GroupMemory(StateManager):
         for part in self.base_parts(base):
             self.lose(part)
 
+    def base_bytes(self, base: str) -> int:
+        return sum(self.group(part).num_bytes for part in self.base_parts(base))
+
     def base_parts(self, base: str) -> list[str]:
         return [name for name in self.names() if name.startswith(f"{base}/")]
-
-
-def part_of(base: str, name: str) -> str:
-    """The group of a base that has the tensor `name`."""
-    first, *rest = name.split(".")
-    return f"{base}/{first}.{rest[0]}" if first == "layers" else f"{base}/{first}"
-
-
-class BaseWeights(Mapping[str, Tensor]):
-    """A base's tensors, one part at a time on the device; `close` lets go of the last."""
-
-    def __init__(self, memory: GroupMemory, base: str) -> None:
-        self._memory, self._base, self._part = memory, base, ""
-        self._names = [entry.name for part in memory.base_parts(base) for entry in memory.group(part).tensors]
-        self._tensors: dict[str, Tensor] = {}
-
-    def __getitem__(self, name: str) -> Tensor:
-        part = part_of(self._base, name)
-        if part != self._part:
-            if part not in self._memory:
-                raise KeyError(name)
-            self.close()
-            self._tensors, self._part = self._memory.acquire(part), part
-        return self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def close(self) -> None:
-        if self._part:
-            self._memory.release(self._part)
-        self._part = ""

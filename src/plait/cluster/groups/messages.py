@@ -2,7 +2,8 @@
 
 - What concerns a deployment carries its name. The messages inside are those of `cluster.messages`.
 - Every RunCall is answered by one CallOver, after whatever the call itself answers; every Switch by one Switched.
-- Whatever changes bytes on the device is answered with `footprints` (of all deployments, on the device or not) and `resident`.
+- Whatever changes bytes on the device is answered with `footprints` (of all deployments, on the device or not) and `resident` (on
+  the device or on their way there).
 """
 
 import msgspec
@@ -64,9 +65,11 @@ class Switch(msgspec.Struct, frozen=True, tag="switch"):
 
 
 class Prefetch(msgspec.Struct, frozen=True, tag="prefetch"):
-    """The deployment is to come to the device soon."""
+    """The deployment is to come to the device soon. Answered by Prefetched if it comes there beside the call that runs."""
 
     deployment: str
+    leaving: tuple[str, ...] | None = None
+    """Who leaves the device so that it fits beside the rest; None: it does not, and comes as near as it can."""
 
 
 ToGroup = ConfigureGroup | Host | Unhost | Pass | RunCall | Switch | Prefetch
@@ -99,13 +102,25 @@ class Switched(msgspec.Struct, frozen=True, tag="switched"):
     resident: tuple[str, ...]
 
 
+class Prefetched(msgspec.Struct, frozen=True, tag="prefetched"):
+    """It is on the device, unless it is not among `resident`."""
+
+    deployment: str
+    spent_s: float
+    """Beside calls."""
+    waited_s: float
+    """By a call."""
+    footprints: dict[str, int]
+    resident: tuple[str, ...]
+
+
 class Unhosted(msgspec.Struct, frozen=True, tag="unhosted"):
     deployment: str
     footprints: dict[str, int]
     resident: tuple[str, ...]
 
 
-FromGroup = GroupReady | FromDeployment | CallOver | Switched | Unhosted
+FromGroup = GroupReady | FromDeployment | CallOver | Switched | Prefetched | Unhosted
 
 to_group: Codec[ToGroup] = Codec(ToGroup)
 from_group: Codec[FromGroup] = Codec(FromGroup)

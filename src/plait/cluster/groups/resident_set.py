@@ -5,7 +5,7 @@
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from plait.scheduling.setup_times import SetupTimes
 
@@ -35,6 +35,17 @@ class ResidentSet:
             self._resident.move_to_end(deployment)
             return None
         leaving = self._leaving(deployment)
+        for name in leaving:
+            del self._resident[name]
+        self._resident[deployment] = None
+        return leaving
+
+    def stage(self, deployment: str, kept: Collection[str]) -> tuple[str, ...] | None:
+        """It is to come beside those that are kept: who leaves for it, so that it is as good as there; None: there is no room."""
+        leaving = self._leaving(deployment, kept) if deployment in self._sizes else ()
+        freed_bytes = sum(self._sizes[name] for name in leaving)
+        if deployment not in self._sizes or self._needed_bytes(deployment) > freed_bytes:
+            return None
         for name in leaving:
             del self._resident[name]
         self._resident[deployment] = None
@@ -70,12 +81,18 @@ class ResidentSet:
         load_s = self._times.load_s(deployment, self._tiers.get(deployment, "host"))
         return load_s + sum(self._times.offload_s(name) for name in self._leaving(deployment))
 
-    def _leaving(self, deployment: str) -> tuple[str, ...]:
-        needed = self._sizes.get(deployment, 0) + self.resident_bytes - self.device_bytes
+    def _needed_bytes(self, deployment: str) -> int:
+        """By which it exceeds what is free."""
+        return self._sizes.get(deployment, 0) + self.resident_bytes - self.device_bytes
+
+    def _leaving(self, deployment: str, kept: Collection[str] = ()) -> tuple[str, ...]:
+        """As few as need be, or all that may if they are too few."""
+        needed = self._needed_bytes(deployment)
         leaving: list[str] = []
         for name in self._resident:
             if needed <= 0:
                 break
-            leaving.append(name)
-            needed -= self._sizes[name]
+            if name not in kept:
+                leaving.append(name)
+                needed -= self._sizes[name]
         return tuple(leaving)

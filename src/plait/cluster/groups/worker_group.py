@@ -16,7 +16,7 @@ from plait.cluster.groups.dispatcher import GroupDispatcher
 from plait.cluster.groups.group_demand import GroupDemand
 from plait.cluster.groups.group_link import GroupLink
 from plait.cluster.groups.group_member import GroupListener, Member
-from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromDeployment, FromGroup, Switched, Unhosted
+from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromDeployment, FromGroup, Prefetched, Switched, Unhosted
 from plait.cluster.messages import Configure, EngineStats, FromWorker, Ready, StartFailed, Starting, ToWorker
 from plait.cluster.workers import RESTART_WINDOW_S
 from plait.scheduling.orders import Order
@@ -144,6 +144,8 @@ class WorkerGroup:
                 self.dispatcher.call_over(frame, now_s)
             case Switched():
                 self.dispatcher.switched(frame)
+            case Prefetched():
+                self.dispatcher.prefetched(frame)
             case Unhosted(deployment, footprints, resident):
                 self.dispatcher.residents.report(footprints, resident)
                 self._left(deployment)
