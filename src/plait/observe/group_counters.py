@@ -3,9 +3,9 @@
 SWITCHES, SETUP_S, CALLS, WAITED_S, SERVICE_S, PREFETCHES, PREFETCH_S = (
     f"group_{name}" for name in ("switches", "setup_s", "calls", "waited_s", "service_s", "prefetches", "prefetch_s")
 )
-"""Deployments brought onto the device, the time that calls waited for that and for what left; calls begun, how long they had waited,
-and how long they ran (of turns of sampling: as long as a chunk took). Of the switches, those that were made beside another call, and
-how long they took."""
+"""Deployments brought onto the device, the time that calls waited for that and for what left; calls begun, how long they had
+waited, and how long they ran (of turns of sampling: as long as a chunk took). Of the switches, those that were made beside another
+call, and how long they took."""
 
 
 class GroupCounters:
