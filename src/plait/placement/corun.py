@@ -89,7 +89,7 @@ class CoRun:
         left = sum(1 for member in self._members if member.steps)
         num_events = 0
         while left and num_events < MAX_EVENTS:
-            now_s = self._events[0][0]
+            self._now_s = now_s = self._events[0][0]
             touched: list[CoRunGroup] = []
             while self._events and self._events[0][0] == now_s:
                 _, _, phase, has_ended = heapq.heappop(self._events)
@@ -107,6 +107,8 @@ class CoRun:
             return 1.0
         if not periods:
             return float("inf")
+        if periods < self._num_periods:  # MAX_EVENTS came first, perhaps since others always go before it.
+            return max(1.0, (self._now_s - member.start_s) / ((periods + 1) * member.period_s))
         whole = (self.ended_s[index] - member.start_s) / (periods * member.period_s)
         later = periods - self._num_periods // 2
         half = (self.ended_s[index] - self._half_s[index]) / (later * member.period_s) if later > 0 else 0.0
