@@ -36,6 +36,8 @@ class Placer:
         self.groups = WorkerGroups(nodes)
         self.profiles: dict[str, JobProfile] = {}
         self.queue: list[Job] = []
+        self.is_crowded = False
+        """Whether others wait besides the job that is being placed."""
         self._fitter = Fitter(self.groups, self.cost, self.needs_overlap, order)
         self._placements = Placements(self.groups, self._fitter, drift or DriftSettings())
         self._refresh_empty()
@@ -137,6 +139,7 @@ class Placer:
 
     def _try(self, job: Job, now_s: float, accept: Callable[[Fit], bool] = always) -> Decision | None:
         profile = self.profiles.get(job.kind) if self.is_sharing else None
+        self.is_crowded = len(self.queue) > 1
         if profile is not None:
             found = self._fitter.fit(job, profile, now_s, accept)
         else:
