@@ -106,7 +106,7 @@ def test_admission_asks_the_queues_and_orders_of_the_service(monkeypatch: pytest
 
     def watched_init(group: CoRunGroup, order: object) -> None:
         assert order is ORDERS["fifo"]
-        real_init(group, order)  # type: ignore[arg-type]
+        real_init(group, order)
         made.append(group)
 
     def watched_next(queue: GroupQueue, now_s: float) -> FunctionCall | None:

@@ -63,7 +63,9 @@ def test_queues_pick_what_a_queue_of_its_own_picks(monkeypatch: pytest.MonkeyPat
     cluster.add(JOBS)
     cluster.run()
     assert len(taken) > 1000
-    assert {call.function for call in taken} == {"sample", "forward_backward", "optim_step"}
+    functions = {call.function for call in taken}
+    assert functions > {"sample", "forward_backward", "optim_step"}
+    assert any(function.isdigit() for function in functions), "of admission's co-runs"
 
 
 def test_policies_come_from_the_packages_of_the_service() -> None:
