@@ -1,9 +1,9 @@
 """Jobs like those of PlexRL's evaluation (arXiv 2605.20863, as told in MECHANISMS.md), by seed.
 
-From the paper: 7B, 30B-A3B and 235B; a training pool is idle 80, 71 and 81 % of a step when isolated. Assumed, since the paper
-leaves it open: the devices of each size, half of them for training; periods; lengths of jobs; shares of sizes; a switch of 2 s
-(Weave), plus 16 bytes a parameter out and in at 20 GB/s for each device. Rollout fills the rest of the step (synchronous: the two
-phases take turns), or, in asynchronous jobs, 95 % of it, beside the training of the step before.
+From the paper: 7B, 30B-A3B and 235B; a training pool is idle 80, 71 and 81 % of a step when isolated; and how the devices are split
+(see `plait.simulation.plexrl_jobs`). Assumed, since the paper leaves it open: the devices of each size; periods; lengths of jobs;
+shares of sizes; a switch of 2 s (Weave), plus 16 bytes a parameter out and in at 20 GB/s for each device. Rollout fills the rest of
+the step (synchronous: the two phases take turns), or, in asynchronous jobs, 95 % of it, beside the training of the step before.
 """
 
 import math
@@ -27,13 +27,23 @@ MEDIAN_S, SIGMA = 8 * 3600.0, 0.6
 class Size(msgspec.Struct, frozen=True):
     name: str
     parameters: float
-    pool_devices: int
+    rollout_devices: int
+    train_devices: int
     period_s: float
     train_idle: float
     share: float
 
+    def times(self, factor: int) -> "Size":
+        """On so many times the devices."""
+        rollout, train = self.rollout_devices * factor, self.train_devices * factor
+        return msgspec.structs.replace(self, rollout_devices=rollout, train_devices=train)
 
-SIZES = (Size("7B", 7e9, 8, 120, 0.80, 0.5), Size("30B", 30e9, 32, 240, 0.71, 0.35), Size("235B", 235e9, 128, 480, 0.81, 0.15))
+
+SIZES = (
+    Size("7B", 7e9, 8, 16, 120, 0.80, 0.5),
+    Size("30B", 30e9, 16, 32, 240, 0.71, 0.35),
+    Size("235B", 235e9, 32, 128, 480, 0.81, 0.15),
+)
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -51,8 +61,8 @@ def nodes_of(num_devices: int) -> list[Node]:
 def arrivals(num_jobs: int, gap_s: float, seed: int, max_devices: int, asynchronous: float, pool_scale: int = 1) -> list[Arrival]:
     """In order of time, on average one per `gap_s`; `asynchronous`: share of the kinds that train beside the next rollout."""
     rng = random.Random(seed)
-    scaled = [msgspec.structs.replace(size, pool_devices=size.pool_devices * pool_scale) for size in SIZES]
-    sizes = [size for size in scaled if 2 * size.pool_devices <= max_devices]
+    scaled = [size.times(pool_scale) for size in SIZES]
+    sizes = [size for size in scaled if size.rollout_devices + size.train_devices <= max_devices]
     kinds = [(size, number, _profile(size, rng, rng.random() < asynchronous)) for size in sizes for number in range(KINDS_PER_SIZE)]
     weights = [size.share for size, _, _ in kinds]
     found: list[Arrival] = []
@@ -66,16 +76,16 @@ def arrivals(num_jobs: int, gap_s: float, seed: int, max_devices: int, asynchron
 
 
 def pools_of(size: Size) -> tuple[Pool, ...]:
-    train_bytes = int(size.parameters * TRAIN_BYTES / size.pool_devices)
-    rollout_bytes = int(size.parameters * 2 / size.pool_devices) + 20 * GB
+    train_bytes = int(size.parameters * TRAIN_BYTES / size.train_devices)
+    rollout_bytes = int(size.parameters * 2 / size.rollout_devices) + 20 * GB
     return (
         Pool(
             (Role.ROLLOUT,),
-            size.pool_devices,
+            size.rollout_devices,
             rollout_bytes,
-            SWITCH_S + 2 * size.parameters * 2 / size.pool_devices / LINK_BYTES_PER_S,
+            SWITCH_S + 2 * size.parameters * 2 / size.rollout_devices / LINK_BYTES_PER_S,
         ),
-        Pool((Role.TRAIN,), size.pool_devices, train_bytes, SWITCH_S + 2 * train_bytes / LINK_BYTES_PER_S),
+        Pool((Role.TRAIN,), size.train_devices, train_bytes, SWITCH_S + 2 * train_bytes / LINK_BYTES_PER_S),
     )
 
 

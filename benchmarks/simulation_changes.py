@@ -81,6 +81,11 @@ def with_part(part: str, **factors: float) -> Change:
     return with_jobs(of)
 
 
+def with_even_split(scenario: Scenario) -> Scenario:
+    """As many devices roll out as train."""
+    return with_jobs(lambda job: {"rollout": job.rollout.model_copy(update={"devices": job.train.devices})})(scenario)
+
+
 def with_systems(names: Sequence[str]) -> Change:
     """Only these, and no figures of the paper."""
 

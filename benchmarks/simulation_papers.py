@@ -62,6 +62,7 @@ PAPERS: dict[str, Paper] = {
     "plexrl-2048": Paper(
         "makespan_s", "spread + backfill", "isolated",
         {
+            "half of a job's devices train": changes.with_even_split,
             "training half as long": changes.with_part("train", seconds=0.5),
             "training half as long again": changes.with_part("train", seconds=1.5),
             "a slowdown of 1.1 at most": changes.with_jobs(lambda job: {"slo": 1.1}),

@@ -1,4 +1,8 @@
-"""An exact, slow replay of a co-run: everything is looked at whenever anything ends."""
+"""An exact, slow replay of a co-run: everything is looked at whenever anything ends.
+
+A free group takes the phase with the highest (wait + ahead) / (service + setup), where ahead is 8 times the mean service + setup of
+those that wait; the first come on ties.
+"""
 
 from collections.abc import Sequence
 
@@ -22,7 +26,7 @@ def replay(members: Sequence[Member], num_periods: int) -> dict[str, list[float]
 def _serve(group: int, state: Sequence["_Job"], resident: dict[int, int], now_s: float) -> None:
     if any(job.member.steps[step].group == group for job in state for step in job.ends):
         return
-    best: tuple[float, float, int, int, float] | None = None
+    waiting: list[tuple[float, int, int, float]] = []
     for number, job in enumerate(state):
         for step in range(len(job.member.steps)):
             released = job.released_s(step)
@@ -30,11 +34,10 @@ def _serve(group: int, state: Sequence["_Job"], resident: dict[int, int], now_s:
                 continue
             is_resident = resident.get(group, number) == number
             work_s = job.member.steps[step].duration_s + (0 if is_resident else job.member.steps[step].switch_s)
-            rank = ((now_s - released) / max(work_s, 1e-9), -released, number, step, work_s)
-            if best is None or rank[:2] > best[:2]:
-                best = rank
-    if best is not None:
-        _, _, number, step, work_s = best
+            waiting.append((released, number, step, work_s))
+    if waiting:
+        ahead_s = 8 * sum(work_s for *_, work_s in waiting) / len(waiting)
+        _, number, step, work_s = max(waiting, key=lambda phase: (min(99, (now_s + ahead_s - phase[0]) / phase[3]), -phase[0]))
         resident[group] = number
         state[number].ends[step] = now_s + work_s
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.placement.admission import judge, load_fits
-from plait.placement.corun import Member, chained, hrrs, slowdowns
+from plait.placement.corun import Member, chained, slowdowns
 from tests.placement.replay import replay
 
 
@@ -39,12 +39,6 @@ def test_training_with_slack_delays_nothing() -> None:
     """Asynchronous: training beside the next rollout."""
     members = [chained(f"j{k}", 100, [(k + 1, 0, 95, 0), (0, 0, 20, 2)]) for k in range(4)]
     assert set(slowdowns(members).values()) == {1.0}
-
-
-def test_hrrs_prefers_short_and_long_waiting_work_and_the_first_on_ties() -> None:
-    assert hrrs([10, 10], [5, 20]) == 0
-    assert hrrs([10, 90], [5, 20]) == 1
-    assert hrrs([5, 5, 5], [2, 2, 2]) == 0
 
 
 def random_members(seed: int) -> list[Member]:

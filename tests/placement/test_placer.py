@@ -90,6 +90,19 @@ def test_spread_takes_free_devices_first_and_shares_when_there_are_none() -> Non
     assert set(groups_of(third)) & {group for decision in apart for group in groups_of(decision)}
 
 
+def test_spread_shares_while_others_wait_and_leaves_them_the_free_devices() -> None:
+    placer = warm(Spread, 5)
+    placer.submit(job("a"), 0)
+    assert placer.submit(job("wide", "new", devices=16), 0).action == Action.QUEUED
+    for name in "bc":
+        assert placer.submit(job(name), 0).action == Action.QUEUED
+    started = placer.job_ended("wide", 0)
+    assert [(decision.job_id, decision.action) for decision in started] == [("b", Action.PLACED), ("c", Action.PLACED)]
+    a, b, c = (placer.groups.jobs[name].groups for name in "abc")
+    assert b[1] == a[1]
+    assert not set(c) & {*a, *b}
+
+
 def test_isolated_never_shares() -> None:
     placer = warm(Isolated, 4)
     assert [placer.submit(job(name), 0).action for name in "abc"] == [Action.PLACED, Action.PLACED, Action.QUEUED]

@@ -20,7 +20,8 @@ from plait.types.errors import ConfigError
 
 CLUSTER = ClusterShape(accelerator("H800"), 32, nodes_per_group=2)
 TINY = tuple(
-    msgspec.structs.replace(size, pool_devices=num, parameters=num * 1e9) for size, num in zip(SIZES, (4, 8, 16), strict=True)
+    msgspec.structs.replace(size, rollout_devices=num, train_devices=num, parameters=num * 1e9)
+    for size, num in zip(SIZES, (4, 8, 16), strict=True)
 )
 
 

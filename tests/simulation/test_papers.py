@@ -1,11 +1,17 @@
 """Papers beside simulations: how a figure is read, what is told of wrong ones, and a small golden of each kind of scenario."""
 
+from statistics import median
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import placement_jobs
+from plait.simulation.job_scenario import JobScenario
+from plait.simulation.job_workload import jobs_of
 from plait.simulation.load_scenario import load_scenario, parse_scenario, shipped_names
 from plait.simulation.paper_figures import PaperFigure, compare
+from plait.simulation.plexrl_jobs import SIZES
 from plait.simulation.simulate import simulate
 from plait.types.errors import ConfigError
 
@@ -112,6 +118,38 @@ def test_shipped_papers_are_read_and_say_what_they_assume(name: str) -> None:
     assert name in shipped_names()
     assert len(scenario.assumptions) >= 4
     assert len(scenario.paper) >= 5
+
+
+def plexrl() -> JobScenario:
+    scenario = load_scenario("plexrl-2048")
+    assert isinstance(scenario, JobScenario)
+    return scenario
+
+
+def test_two_jobs_on_one_training_group_can_save_what_plexrl_saved_and_no_split_of_fewer_training_devices_can() -> None:
+    """In powers of two."""
+    saved = {row.figure.split("/")[1]: row.low for row in plexrl().paper if "/" in row.figure}
+    for job in plexrl().jobs:
+        rollout, train = job.rollout.devices, job.train.devices
+        assert train / (rollout + train) / 2 > saved[job.model] > (train / 2) / (rollout + train / 2) / 2
+    assert {size.model: (size.rollout_devices, size.train_devices) for size in SIZES} == {
+        job.model: (job.rollout.devices, job.train.devices) for job in plexrl().jobs
+    }
+    assert [(size.rollout_devices, size.train_devices) for size in placement_jobs.SIZES] == [
+        (job.rollout.devices, job.train.devices) for job in plexrl().jobs
+    ]
+
+
+@pytest.mark.parametrize(("name", "num_jobs", "num_steps"), [("plexrl-2048", 200, 40), ("sixteen-jobs", 16, 5)])
+def test_a_quick_look_has_fewer_jobs_where_there_are_many_else_fewer_steps(name: str, num_jobs: int, num_steps: int) -> None:
+    scenario = load_scenario(name)
+    assert isinstance(scenario, JobScenario)
+    jobs = jobs_of(scenario, scenario.systems[0], 0, is_quick=True)
+    assert len(jobs) == num_jobs
+    assert median(job.steps for job in jobs) == pytest.approx(num_steps, rel=0.2)
+    whole = jobs_of(scenario, scenario.systems[0], 0, is_quick=False)
+    if num_jobs < len(whole):
+        assert set(jobs) <= set(whole)
 
 
 def test_golden_tasks() -> None:

@@ -76,5 +76,5 @@ def test_rl_jobs_arrive_and_last_like_those_of_the_trace(tmp_path: Path) -> None
     large = entry("b", DAY + "02:00:00", (DAY + "02:00:00", DAY + "12:00:00", 32))
     small = entry("c", DAY + "03:00:00", (DAY + "03:00:00", DAY + "13:00:00", 1))
     jobs = jobs_of_philly(read_philly(write(tmp_path, [short, large, small])), PlexrlWorkload(0, 1.0))
-    assert [(job.job_id, job.arrival_s, job.num_devices) for job in jobs] == [("b", 3600.0, 256), ("c", 7200.0, 16)]
+    assert [(job.job_id, job.arrival_s, job.num_devices) for job in jobs] == [("b", 3600.0, 160), ("c", 7200.0, 24)]
     assert all(job.alone_s == pytest.approx(36_000, rel=0.05) for job in jobs)

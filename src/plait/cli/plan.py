@@ -17,7 +17,7 @@ def plan(
     share: Annotated[float, typer.Option(help="Of the jobs that have to keep it.", min=0.01, max=1.0)] = 1.0,
     accelerator: Annotated[str | None, typer.Option(help="Devices, instead of the scenario's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Instead of the scenario's.", min=0)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="With a tenth of each job's steps.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="With a tenth of each job's steps, or of hundreds of jobs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON.")] = False,
 ) -> None:
     """Find, for each of the scenario's systems, the smallest cluster that keeps the bound, and what it costs."""

@@ -30,7 +30,7 @@ Shipped scenarios:
 def simulate(
     scenario: Annotated[str | None, typer.Argument(help="A shipped scenario or a TOML file; without it, an explanation.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of all that is drawn, instead of the scenario's.", min=0)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="With a tenth of the steps.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="With a tenth of the steps, or of hundreds of jobs.")] = False,
     days: Annotated[float | None, typer.Option(help="As many jobs as fill the cluster for so many days.", min=0.01)] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all that was measured as JSON.", metavar="FILE")] = None,
     csv_folder: Annotated[Path | None, typer.Option("--csv", help="Write tables as CSV.", metavar="FOLDER")] = None,
@@ -120,7 +120,7 @@ def print_result(result: "ScenarioResult") -> None:
     from plait.simulation.figures import figures_of
 
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
-    note = " (quick: a tenth of the steps)" if result.is_quick else ""
+    note = " (quick: a tenth of the steps, or of hundreds of jobs)" if result.is_quick else ""
     console.print(f"{result.title or result.name}, seed {result.seed}{note}", markup=False)
     console.print(result.description, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from plait.placement.corun import Member, slowdowns
+from plait.placement.corun_group import Orders
+from plait.scheduling.orders import Hrrs
 
 MARGIN = 0.01
 """Of the SLO, kept for what a run longer than the estimate's may add."""
@@ -33,16 +35,17 @@ def load_fits(loads: Sequence[float]) -> bool:
     return sum(loads) < 1.0
 
 
-def judge(members: Sequence[Member], slos: Mapping[str, float]) -> Verdict:
+def judge(members: Sequence[Member], slos: Mapping[str, float], order: Orders = Hrrs) -> Verdict:
+    """`order`: of the groups that they share."""
     if len(members) > MAX_COUPLED:
         return Verdict(False, reason=f"{len(members)} jobs would depend on each other, more than {MAX_COUPLED}")
-    late = _late(slowdowns(members, FIRST_LOOK), {job_id: slo + FIRST_LOOK_MARGIN for job_id, slo in slos.items()})
+    late = _late(slowdowns(members, FIRST_LOOK, order), {job_id: slo + FIRST_LOOK_MARGIN for job_id, slo in slos.items()})
     if late:
         return Verdict(False, reason=late)
-    expected = slowdowns(members)
+    expected = slowdowns(members, order=order)
     late = _late(expected, slos)
     if not late:
-        convoy = slowdowns([msgspec.structs.replace(member, start_s=0.0) for member in members])
+        convoy = slowdowns([msgspec.structs.replace(member, start_s=0.0) for member in members], order=order)
         expected = {job_id: max(value, convoy[job_id]) for job_id, value in expected.items()}
         late = _late(expected, slos)
     return Verdict(not late, expected, late)

@@ -1,7 +1,7 @@
 """How much slower jobs run that share groups: their overlapped timelines, executed.
 
-- A group serves one phase at a time, to its end (non-preemptive), and next the one with the highest response ratio with setup time
-  (HRRS, PlexRL): 1 + wait / (service + setup); the first come on ties. Setup is 0 for the job served last.
+- A group is a worker group's own queue and order (`scheduling`): it serves one phase at a time, to its end, and next the one that
+  the order picks, from all that has been released by that moment. Setup is 0 for the job served last.
 - A job is a closed loop. A phase is released when all phases that end before its start, in the profile, are done, plus the gap
   between; the next period begins when all are done, plus the gap that the profile has at the end. So a phase with slack (training
   beside the next rollout) delays nothing until the slack is used up.
@@ -10,10 +10,12 @@
 """
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import msgspec
+
+from plait.placement.corun_group import CoRunGroup, Orders, Phase
+from plait.scheduling.orders import Hrrs
 
 NUM_PERIODS = 32
 MAX_EVENTS = 20_000
@@ -52,115 +54,126 @@ def chained(job_id: str, period_s: float, phases: Sequence[tuple[int, float, flo
     return Member(job_id, period_s, tuple(steps), max(0.0, period_s - max(ends, default=0.0)), start_s)
 
 
-def slowdowns(members: Sequence[Member], num_periods: int = NUM_PERIODS) -> dict[str, float]:
-    """T_co / T_solo by job, all of them running all the time; at least 1."""
-    run = _CoRun(members)
+def slowdowns(members: Sequence[Member], num_periods: int = NUM_PERIODS, order: Orders = Hrrs) -> dict[str, float]:
+    """T_co / T_solo by job, all of them running all the time, on groups of this order; at least 1."""
+    run = CoRun(members, order)
     run.until(num_periods)
     return {member.job_id: run.slowdown(index) for index, member in enumerate(members)}
 
 
-def hrrs(waits_s: Sequence[float], work_s: Sequence[float]) -> int:
-    """Index of the highest 1 + wait / (service + setup), the first on ties."""
-    ratios = [wait / max(work, 1e-9) for wait, work in zip(waits_s, work_s, strict=True)]
-    return ratios.index(max(ratios))
+START = -1
+"""Instead of a step: a period begins."""
 
 
-@dataclass(slots=True)
-class _Group:
-    busy: bool = False
-    resident: int = -1
-    waiting: list[tuple[float, int, int]] = field(default_factory=list)
-    """Arrival, member, step; in order of arrival."""
+class CoRun:
+    """`periods` and `ended_s`: how many of each member have ended, and when the last one did."""
 
-
-class _CoRun:
-    """Events: (time, order, member, step, kind); step -1 is the start of a period."""
-
-    RELEASE, DONE = 0, 1
-
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], order: Orders = Hrrs) -> None:
         self._members = members
-        self._groups: Mapping[int, _Group] = {step.group: _Group() for member in members for step in member.steps}
-        self._followers = [self._followers_of(member) for member in members]
+        self._groups = _groups_of(members, order)
+        self._followers = [_followers_of(member) for member in members]
         self._open = [0] * len(members)
-        self._periods = [0] * len(members)
-        self._ended_s = [member.start_s for member in members]
+        """Steps of the period that have not ended."""
+        self.periods = [0] * len(members)
+        self.ended_s = [member.start_s for member in members]
         self._half_s = [float("inf")] * len(members)
         self._order = 0
-        self._events: list[tuple[float, int, int, int, int]] = []
+        self._events: list[tuple[float, int, Phase, bool]] = []
+        """Time, number, phase, whether it has ended (else it is released)."""
         for index, member in enumerate(members):
-            self._push(member.start_s, index, -1, self.DONE)
-
-    @staticmethod
-    def _followers_of(member: Member) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        for index, step in enumerate(member.steps):
-            found.setdefault(step.after, []).append(index)
-        return found
+            self._push(member.start_s, (index, START), True)
 
     def until(self, num_periods: int) -> None:
+        """Every member has had so many, or there were MAX_EVENTS."""
         self._num_periods = num_periods
         left = sum(1 for member in self._members if member.steps)
-        for _ in range(MAX_EVENTS):
-            if not left:
-                return
-            now_s, _, member, step, kind = heapq.heappop(self._events)
-            if kind == self.RELEASE:
-                self._release(now_s, member, step)
-            elif self._done(now_s, member, step):
-                left -= self._periods[member] == num_periods
-                if self._periods[member] == num_periods // 2:
-                    self._half_s[member] = self._ended_s[member]
+        num_events = 0
+        while left and num_events < MAX_EVENTS:
+            self._now_s = now_s = self._events[0][0]
+            touched: list[CoRunGroup] = []
+            while self._events and self._events[0][0] == now_s:
+                _, _, phase, has_ended = heapq.heappop(self._events)
+                num_events += 1
+                if not has_ended:
+                    self._release(now_s, phase, touched)
+                elif self._done(now_s, phase, touched):
+                    left -= self._count_period(phase[0])
+            for group in touched:
+                self._serve(now_s, group)
 
     def slowdown(self, index: int) -> float:
-        member, periods = self._members[index], self._periods[index]
+        member, periods = self._members[index], self.periods[index]
         if not member.steps:
             return 1.0
         if not periods:
             return float("inf")
-        whole = (self._ended_s[index] - member.start_s) / (periods * member.period_s)
+        if periods < self._num_periods:  # MAX_EVENTS came first, perhaps since others always go before it.
+            return max(1.0, (self._now_s - member.start_s) / ((periods + 1) * member.period_s))
+        whole = (self.ended_s[index] - member.start_s) / (periods * member.period_s)
         later = periods - self._num_periods // 2
-        half = (self._ended_s[index] - self._half_s[index]) / (later * member.period_s) if later > 0 else 0.0
+        half = (self.ended_s[index] - self._half_s[index]) / (later * member.period_s) if later > 0 else 0.0
         return max(1.0, whole, half)
 
-    def _push(self, at_s: float, member: int, step: int, kind: int) -> None:
+    def _push(self, at_s: float, phase: Phase, has_ended: bool) -> None:
         self._order += 1
-        heapq.heappush(self._events, (at_s, self._order, member, step, kind))
+        heapq.heappush(self._events, (at_s, self._order, phase, has_ended))
 
-    def _done(self, now_s: float, member: int, step: int) -> bool:
-        """Whether that ended a period."""
+    def _count_period(self, member: int) -> bool:
+        """Whether it has had as many as are wanted, with this one."""
+        self.periods[member] += 1
+        if self.periods[member] == self._num_periods // 2:
+            self._half_s[member] = self.ended_s[member]
+        return self.periods[member] == self._num_periods
+
+    def _done(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> bool:
+        """Whether that ended a period. `touched`: groups that are to serve once all that happens now has happened."""
+        member, step = phase
         steps = self._members[member].steps
-        if step < 0:
-            self._open[member] = len(steps)
-        else:
-            self._open[member] -= 1
-            self._groups[steps[step].group].busy = False
         for follower in self._followers[member].get(step, ()):
-            self._push(now_s + steps[follower].gap_s, member, follower, self.RELEASE)
-        if step >= 0:
-            self._serve(now_s, steps[step].group)
-        if step < 0 or self._open[member]:
+            self._push(now_s + steps[follower].gap_s, (member, follower), False)
+        if step == START:
+            self._open[member] = len(steps)
             return False
-        self._periods[member] += 1
-        self._ended_s[member] = now_s + self._members[member].tail_s
-        self._push(self._ended_s[member], member, -1, self.DONE)
+        self._open[member] -= 1
+        group = self._groups[steps[step].group]
+        if group.is_contended:
+            group.ended(now_s)
+            touched.append(group)
+        if self._open[member]:
+            return False
+        self.ended_s[member] = now_s + self._members[member].tail_s
+        self._push(self.ended_s[member], (member, START), True)
         return True
 
-    def _release(self, now_s: float, member: int, step: int) -> None:
-        group = self._members[member].steps[step].group
-        self._groups[group].waiting.append((now_s, member, step))
-        self._serve(now_s, group)
+    def _release(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> None:
+        member, index = phase
+        step = self._members[member].steps[index]
+        group = self._groups[step.group]
+        if group.is_contended:
+            group.release(phase, now_s)
+            touched.append(group)
+        else:
+            self._push(now_s + step.duration_s, phase, True)
 
-    def _serve(self, now_s: float, group_id: int) -> None:
-        group = self._groups[group_id]
-        if group.busy or not group.waiting:
-            return
-        works = [self._work_s(group, member, step) for _, member, step in group.waiting]
-        chosen = hrrs([now_s - arrival for arrival, _, _ in group.waiting], works) if len(works) > 1 else 0
-        _, member, step = group.waiting.pop(chosen)
-        group.busy, group.resident = True, member
-        self._push(now_s + works[chosen], member, step, self.DONE)
+    def _serve(self, now_s: float, group: CoRunGroup) -> None:
+        started = group.serve(now_s)
+        if started is not None:
+            phase, end_s = started
+            self._push(end_s, phase, True)
 
-    def _work_s(self, group: _Group, member: int, step: int) -> float:
-        chosen = self._members[member].steps[step]
-        return chosen.duration_s + (chosen.switch_s if group.resident not in (member, -1) else 0.0)
+
+def _groups_of(members: Sequence[Member], order: Orders) -> dict[int, CoRunGroup]:
+    groups: dict[int, CoRunGroup] = {}
+    for number, member in enumerate(members):
+        for index, step in enumerate(member.steps):
+            if step.group not in groups:
+                groups[step.group] = CoRunGroup(order)
+            groups[step.group].add((number, index), step.duration_s, step.switch_s)
+    return groups
+
+
+def _followers_of(member: Member) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for index, step in enumerate(member.steps):
+        found.setdefault(step.after, []).append(index)
+    return found

@@ -11,11 +11,13 @@ import msgspec
 
 from plait.placement.admission import judge, load_fits
 from plait.placement.corun import Member
+from plait.placement.corun_group import Orders
 from plait.placement.cyclic_timeline import micro_shift
 from plait.placement.job import Job, Pool
 from plait.placement.job_profile import JobProfile
 from plait.placement.resource_view import Bytes, Slice
 from plait.placement.worker_groups import PlacedJob, Target, WorkerGroup, WorkerGroups, demand_of, loads_of, member_of
+from plait.scheduling.orders import Hrrs
 
 MAX_MEMBERS = 4
 """Of a group. Two or three suffice (Weave); more of them cost switches."""
@@ -43,10 +45,11 @@ def always(_: Fit) -> bool:
 
 
 class Fitter:
-    """`needs_overlap`: the cost looks at the overlap, the dear part of ranking. `num_judged`: co-runs that were executed."""
+    """`needs_overlap`: the cost looks at the overlap, the dear part of ranking. `order`: of the calls at each group. `num_judged`:
+    co-runs that were executed."""
 
-    def __init__(self, groups: WorkerGroups, cost: Cost, needs_overlap: bool) -> None:
-        self.groups, self.cost, self.needs_overlap = groups, cost, needs_overlap
+    def __init__(self, groups: WorkerGroups, cost: Cost, needs_overlap: bool, order: Orders = Hrrs) -> None:
+        self.groups, self.cost, self.needs_overlap, self.order = groups, cost, needs_overlap, order
         self.num_judged = 0
         self._refused: dict[tuple[object, ...], None] = {}
 
@@ -101,7 +104,7 @@ class Fitter:
             return Fit(tuple(targets), shift_s, {job.job_id: 1.0})
         members = [member_of(job, profile, own_groups, shift_s), *(running(placed, now_s) for placed in others.values())]
         self.num_judged += 1
-        verdict = judge(members, {job.job_id: job.slo} | {job_id: placed.job.slo for job_id, placed in others.items()})
+        verdict = judge(members, {job.job_id: job.slo} | {job_id: placed.job.slo for job_id, placed in others.items()}, self.order)
         if not verdict.is_admitted:
             self._refuse(key)
         return Fit(tuple(targets), shift_s, verdict.slowdowns) if verdict.is_admitted else None

@@ -44,7 +44,7 @@ class Placements:
         if not self.groups.move(job_id, profile, found.targets, now_s + found.shift_s):
             return None
         self.watches[job_id].placed(profile, now_s)
-        slowdowns = slowdowns_of(self.groups, before, now_s) | found.slowdowns
+        slowdowns = slowdowns_of(self.groups, before, now_s, self._fitter.order) | found.slowdowns
         self._advance(slowdowns, now_s)
         return Decision(job_id, Action.MOVED, self._pools_of(placed.job), found.shift_s, slowdowns)
 
@@ -52,7 +52,7 @@ class Placements:
         """Those who shared with it go on faster."""
         placed = self.groups.remove(job_id)
         self.watches.pop(job_id, None)
-        self._advance(slowdowns_of(self.groups, placed.groups, now_s), now_s)
+        self._advance(slowdowns_of(self.groups, placed.groups, now_s, self._fitter.order), now_s)
         return placed
 
     def mend(self, now_s: float) -> list[Decision]:

@@ -9,6 +9,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from plait.placement.corun_group import Orders
 from plait.placement.decision import Action, Decision
 from plait.placement.demand_trace import DemandTrace
 from plait.placement.drift import DriftSettings
@@ -20,6 +21,7 @@ from plait.placement.job_profile import JobProfile
 from plait.placement.placements import Placements, rest_of
 from plait.placement.resource_view import Bytes, Node, ResourceView
 from plait.placement.worker_groups import PlacedJob, WorkerGroup, WorkerGroups
+from plait.scheduling.orders import Hrrs
 from plait.types.errors import StateError
 
 
@@ -29,11 +31,14 @@ class Placer:
     is_sharing = True
     needs_overlap = False
 
-    def __init__(self, nodes: Iterable[Node], drift: DriftSettings | None = None) -> None:
+    def __init__(self, nodes: Iterable[Node], drift: DriftSettings | None = None, order: Orders = Hrrs) -> None:
+        """`order`: in which the groups take their calls; admission expects it."""
         self.groups = WorkerGroups(nodes)
         self.profiles: dict[str, JobProfile] = {}
         self.queue: list[Job] = []
-        self._fitter = Fitter(self.groups, self.cost, self.needs_overlap)
+        self.is_crowded = False
+        """Whether others wait besides the job that is being placed."""
+        self._fitter = Fitter(self.groups, self.cost, self.needs_overlap, order)
         self._placements = Placements(self.groups, self._fitter, drift or DriftSettings())
         self._refresh_empty()
 
@@ -134,6 +139,7 @@ class Placer:
 
     def _try(self, job: Job, now_s: float, accept: Callable[[Fit], bool] = always) -> Decision | None:
         profile = self.profiles.get(job.kind) if self.is_sharing else None
+        self.is_crowded = len(self.queue) > 1
         if profile is not None:
             found = self._fitter.fit(job, profile, now_s, accept)
         else:

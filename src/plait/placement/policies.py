@@ -29,12 +29,17 @@ class Pack(Placer):
 
 
 class Spread(Placer):
-    """Where it overlaps with others least: free devices first, then the group with the least overlap, the emptier on ties."""
+    """Where it overlaps with others least: free devices first, then the group with the least overlap, the emptier on ties.
+
+    While others wait, free devices are for those who can share nothing.
+    """
 
     needs_overlap = True
 
     def cost(self, group: WorkerGroup | None, pool: Pool, load: float, overlap: float) -> float:
-        return 0.0 if group is None else 1 + overlap + 0.1 * group.load + _waste(group, pool)
+        if group is None:
+            return FREE_DEVICES_LAST if self.is_crowded else 0.0
+        return 1 + overlap + 0.1 * group.load + _waste(group, pool)
 
 
 class SpreadBackfill(Spread):

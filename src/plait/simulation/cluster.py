@@ -3,7 +3,7 @@
 `simulate_jobs` is the way in. The same cluster, jobs, policy, order and seed give the same result, to the byte.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import simpy
 
@@ -12,7 +12,7 @@ from plait.placement.extraction import extract
 from plait.placement.job import Role
 from plait.placement.placer import Placer
 from plait.placement.policies import Isolated, Pack, Spread, SpreadBackfill
-from plait.placement.resource_view import Node, Slice
+from plait.placement.resource_view import Slice
 from plait.residency.tier import Tier
 from plait.scheduling.orders import ORDERS
 from plait.simulation.cluster_shape import ClusterShape, NodeFailure
@@ -28,7 +28,7 @@ from plait.simulation.jobs import SimulatedJob
 from plait.simulation.jobs_result import JobsResult
 from plait.types.errors import ConfigError
 
-POLICIES: Mapping[str, Callable[[Iterable[Node]], Placer]] = {
+POLICIES: Mapping[str, type[Placer]] = {
     "isolated": Isolated, "pack": Pack, "spread": Spread, "spread+backfill": SpreadBackfill,
 }  # fmt: skip
 
@@ -69,7 +69,7 @@ class SimulatedCluster:
         self.shape, self._policy, self._order, self._seed = shape, policy, order, seed
         self._on_busy, self._costs_of, self._retrace_steps = on_busy, costs_of or shape.costs, retrace_steps
         self.nodes = {node.node_id: node for node in shape.nodes()}
-        self.placer = POLICIES[policy](self.nodes.values())
+        self.placer = POLICIES[policy](self.nodes.values(), order=ORDERS[order])
         self.meter = ClusterMeter()
         self.groups: dict[int, SimulatedGroup] = {}
         self.book = JobBook()

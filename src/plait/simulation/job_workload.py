@@ -13,7 +13,8 @@ from plait.simulation.job_shape import JobShape, PartShape
 from plait.simulation.model_shapes import model_shape
 
 QUICK_SHARE = 0.1
-"""Of the steps, in a quick look."""
+"""In a quick look, of the jobs of a kind that has MANY or more, of the steps of one that has fewer."""
+MANY = 100
 DAY_S = 86_400.0
 TRAINING_BYTES_PER_PARAMETER = 16.0
 """Weights and gradients in 16 bits, master weights and two moments in 32 (ZeRO, arXiv 1910.02054, section 3.1)."""
@@ -32,13 +33,15 @@ def failures_of(scenario: JobScenario) -> list[NodeFailure]:
 
 
 def jobs_of(scenario: JobScenario, system: JobSystem, seed: int, is_quick: bool) -> list[JobShape]:
-    return [shape for settings in scenario.jobs for shape in _kind(settings, system, seed, QUICK_SHARE if is_quick else 1.0)]
+    return [shape for settings in scenario.jobs for shape in _kind(settings, system, seed, is_quick)]
 
 
-def _kind(settings: JobSettings, system: JobSystem, seed: int, share: float) -> list[JobShape]:
+def _kind(settings: JobSettings, system: JobSystem, seed: int, is_quick: bool) -> list[JobShape]:
     rng = random.Random(f"{seed}/{settings.name}")
     shapes, arrival_s = [], settings.arrival_s
-    for number in range(settings.count):
+    count = round(settings.count * QUICK_SHARE) if is_quick and settings.count >= MANY else settings.count
+    share = QUICK_SHARE if is_quick and settings.count < MANY else 1.0
+    for number in range(count):
         steps = settings.steps * share * rng.lognormvariate(0.0, settings.steps_sigma)
         factor = rng.lognormvariate(0.0, settings.seconds_sigma)
         gap = rng.expovariate(1.0)

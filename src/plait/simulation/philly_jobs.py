@@ -32,4 +32,4 @@ def jobs_of_philly(
 
 
 def _nearest(sizes: Iterable[Size], num_devices: float) -> Size:
-    return min(sizes, key=lambda size: abs(math.log(2 * size.pool_devices / num_devices)))
+    return min(sizes, key=lambda size: abs(math.log(size.num_devices / num_devices)))

@@ -18,7 +18,8 @@ def simulate(
     scenario: Scenario, name: str, seed: int | None = None, is_quick: bool = False, on_progress: OnProgress | None = None,
     kinds: Kinds | None = None,
 ) -> ScenarioResult:  # fmt: skip
-    """`seed`: instead of the scenario's. `is_quick`: with a tenth of the steps. `kinds`: of tasks, instead of the scenario's."""
+    """`seed`: instead of the scenario's. `is_quick`: with a tenth of the steps, or of hundreds of jobs. `kinds`: of tasks, instead
+    of the scenario's."""
     chosen = scenario.seed if seed is None else seed
     tell = on_progress or (lambda what, share: None)
     if isinstance(scenario, JobScenario):
