@@ -48,6 +48,7 @@ class Grid:
         scenario, tasks = self.bench.scenario, self.bench.tasks(num_tasks)
         result = self.bench.run(system, tasks)
         row = {"scenario": scenario.name, "tasks": num_tasks, "system": system.name, **measure(result)}
+        row["mean_delays_s"] = dict(self.bench.delays_s)
         if system is DISAGGREGATED:
             row["lone_rollout_utilisation"] = lone_utilisation(result)
         self.rows.append(row)

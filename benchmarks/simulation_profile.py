@@ -11,8 +11,8 @@ from benchmarks.seer_workload import PROMPT_TOKENS, SHAPES, make_workload
 Row = Mapping[str, Any]
 MARLAAS_ROWS, MARLAAS_MAX_ROWS = 16, 64
 """Of a lone task's step, and of the engine."""
-MARLAAS_SEQUENCE_TOKENS = 96
-"""A prompt and an answer, about."""
+MARLAAS_STEP_TOKENS = 2 * 32 + 16 * 58
+"""That the trainer computes: the prompts of two groups, and answers, about."""
 TWO_ENGINES = {"moonlight": ("tiny moonlight", 32), "qwen2-vl": ("tiny qwen2-vl", 16), "kimi-k2": ("tiny kimi-k2", 32)}
 CHUNK_TOKENS, VOCABULARY, SEED = 32, 384, 7
 """Of the real benchmark."""
@@ -67,7 +67,7 @@ def marlaas_profile(rows: Sequence[Row]) -> MachineCosts:
     small_s = alone["rollout_s"] / (alone["steps"] * longest_tokens)
     large_s = full["rollout_s"] / (full["sampled_tokens"] / MARLAAS_MAX_ROWS)
     row_s = (large_s - small_s) / (MARLAAS_MAX_ROWS - MARLAAS_ROWS)
-    train_token_s = full["training_s"] / (full["steps"] * MARLAAS_ROWS * MARLAAS_SEQUENCE_TOKENS)
+    train_token_s = full["training_s"] / (full["steps"] * MARLAAS_STEP_TOKENS)
     return MachineCosts(small_s - MARLAAS_ROWS * row_s, row_s, train_token_s)
 
 

@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from plait.cli.main import load_command
+from plait.cli.main import COMMANDS, load_command
 from plait.models.tiny import make_tiny_model
-from tests.docs.pages import MODEL, ROOT, all_blocks, blocks_of
+from tests.docs.pages import MODEL, PAGES, ROOT, all_blocks, blocks_of
 
 LINES = [(block.place, line) for block in all_blocks("bash") for line in block.text.splitlines()]
 PLAIT_LINES = [line for _, line in LINES if line.startswith("plait ")]
+MENTIONED = sorted(
+    {
+        (name, path.relative_to(ROOT).as_posix())
+        for path in [*PAGES, *(ROOT / "src").rglob("*.py")]
+        for name in re.findall(r"`plait ([a-z]+)", path.read_text(encoding="utf-8"))
+    }
+)
+"""Commands that a page or a program's own words name, and where."""
 MAKE_LINES = [line for _, line in LINES if line.startswith("make ")]
 
 
@@ -24,6 +32,11 @@ def test_plait_commands_parse(line: str) -> None:
     if hasattr(command, "commands"):
         command, arguments = command.commands[arguments[0]], arguments[1:]
     command.make_context(name, arguments)  # parses, raises for what is unknown or missing, and does not call
+
+
+def test_every_command_that_is_named_exists() -> None:
+    assert len(MENTIONED) > 50
+    assert not [(name, where) for name, where in MENTIONED if name not in COMMANDS]
 
 
 @pytest.mark.parametrize("line", MAKE_LINES)

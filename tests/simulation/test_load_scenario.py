@@ -1,5 +1,7 @@
 """Scenario files: good ones load, bad ones are told with line, key, value and the nearest that is known."""
 
+from pathlib import Path
+
 import pytest
 
 from plait.simulation.job_scenario import JobScenario
@@ -90,3 +92,14 @@ def test_an_unknown_name_is_told_with_the_nearest() -> None:
     assert 'Did you mean "eight-tasks"?' in str(failure.value)
     with pytest.raises(ConfigError, match=r"cannot read /nowhere/a\.toml"):
         load_scenario("/nowhere/a.toml")
+
+
+def test_a_profile_that_cannot_be_used_is_told_with_what_it_asks_for(tmp_path: Path) -> None:
+    text = TASKS.replace('name = "Qwen3-0.6B"', 'name = "Qwen3-0.6B"\nprofile = "gone.json"').replace("devices = 1", "devices = 2")
+    with pytest.raises(ConfigError) as failure:
+        parse_scenario(text, "my.toml", tmp_path)
+    told = str(failure.value)
+    assert f'model.profile = "{tmp_path / "gone.json"}"' in told
+    assert "plait profile" in told
+    assert "training.devices = 2: with model.profile a device is the whole of what was measured; give 1" in told
+    assert 'systems[1] (name "one at a time").layout = "shared"' in told

@@ -53,4 +53,4 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no profile"):
         read_profile(tmp_path / "none.json")
     with pytest.raises(ConfigError, match="no points of train"):
-        MeasuredCosts(profile(train=())).train_s(10)
+        MeasuredCosts(profile(train=()))

@@ -62,6 +62,7 @@ COMMANDS = {
     "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
     "simulate": Command("plait.cli.simulate", "simulate", "Simulate a cluster with Plait's own schedulers, and compare systems."),
     "plan": Command("plait.cli.plan", "plan", "Find the smallest cluster on which jobs keep their bounds."),
+    "profile": Command("plait.cli.profile", "profile", "Measure a model on this machine, for simulations of it."),
     "version": Command("plait.cli.version", "version", "Print the version."),
 }
 

@@ -10,6 +10,8 @@ def profile(
     model: Annotated[str, typer.Argument(help='A model of `plait models`, a folder, or "tiny".')] = "tiny",
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the profile goes.")] = Path("profile.json"),
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "bfloat16",
+    adapters: Annotated[int, typer.Option(min=0, help="Of rank 16 on all linear layers, mixed in a batch.")] = 4,
+    threads: Annotated[int, typer.Option(min=0, help="0: as many as there are cores.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller points.")] = False,
 ) -> None:
     """Measure a model on this machine, for simulations: with Plait's own engine and trainer.
@@ -18,15 +20,19 @@ def profile(
     """
     import tempfile
 
+    import torch
+
     from plait.cli.progress import progress
     from plait.models.catalogue import find
     from plait.models.tiny import make_tiny_model
     from plait.simulation.measure_profile import measure
     from plait.simulation.profile import errors_of
 
+    if threads:
+        torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as scratch, progress() as tell:
         folder = make_tiny_model(Path(scratch) / "tiny") if model == "tiny" else find(model)
-        measured = measure(folder, dtype, quick, tell)
+        measured = measure(folder, dtype, quick, tell, adapters)
     measured.write(output)
     for name, error in errors_of(measured).items():
         print(f"{name}: off by {error.median:.1%} (median), {error.worst:.1%} (worst) on {error.num_points} points not fitted")

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from plait.simulation.hardware import accelerator
 from plait.simulation.job_scenario import JobScenario, JobSettings
+from plait.simulation.measured_costs import profile_costs
 from plait.simulation.model_shapes import model_shape
 from plait.simulation.scenario import ScenarioSettings, TaskScenario, TaskSettings
+from plait.types.errors import ConfigError
 
 Location = tuple[str | int, ...]
 Problem = tuple[Location, str]
@@ -22,6 +24,7 @@ def _kind(scenario: ScenarioSettings) -> list[Problem]:
             *_names("tasks", scenario.tasks),
             *_names("systems", scenario.systems),
             *_engines(scenario),
+            *_profile(scenario),
             *_tasks(scenario),
             *_systems(scenario),
         ]
@@ -80,6 +83,26 @@ def _engines(scenario: TaskScenario) -> Iterator[Problem]:
             f"rollout.devices_per_engine = {per_engine}: {scenario.model.name} leaves no memory for caches on {per_engine} "
             f"{scenario.cluster.accelerator}; give an engine more devices",
         )
+
+
+def _profile(scenario: TaskScenario) -> Iterator[Problem]:
+    path = scenario.model.profile
+    if not path:
+        return
+    try:
+        profile_costs(path)
+    except ConfigError as error:
+        yield ("model", "profile"), f'model.profile = "{path}": {error}'
+    for table, key, number in (
+        ("rollout", "devices_per_engine", scenario.rollout.devices_per_engine),
+        ("training", "devices", scenario.training.devices),
+    ):
+        if number != 1:
+            yield (table, key), f"{table}.{key} = {number}: with model.profile a device is the whole of what was measured; give 1"
+    for index, system in enumerate(scenario.systems):
+        if system.layout == "shared":
+            text = f'systems[{index}] (name "{system.name}").layout = "shared": with model.profile give "split", '
+            yield ("systems", index, "layout"), text + "since nobody measured two devices that do one thing together"
 
 
 def _tasks(scenario: TaskScenario) -> Iterator[Problem]:

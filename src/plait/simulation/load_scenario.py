@@ -21,10 +21,12 @@ Scenario = TaskScenario | JobScenario
 
 def load_scenario(name: str) -> Scenario:
     """A TOML file, or a shipped scenario by its name."""
-    return parse_scenario(*_read(name))
+    text, source = _read(name)
+    return parse_scenario(text, source, Path(source).parent)
 
 
-def parse_scenario(text: str, source: str = "scenario") -> Scenario:
+def parse_scenario(text: str, source: str = "scenario", folder: Path | None = None) -> Scenario:
+    """Files that it names are seen from `folder`, or from where the program was started."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -35,6 +37,7 @@ def parse_scenario(text: str, source: str = "scenario") -> Scenario:
         number = lines.line_of(location)
         return "" if number is None else f" (line {number})"
 
+    _place_files(data, folder or Path())
     return _validate(data, source, origin)
 
 
@@ -44,6 +47,12 @@ def shipped_names() -> list[str]:
 
 def shipped_title(name: str) -> str:
     return str(tomllib.loads(_shipped_text(name)).get("title", ""))
+
+
+def _place_files(data: dict[str, Any], folder: Path) -> None:
+    model = data.get("model")
+    if isinstance(model, dict) and isinstance(model.get("profile"), str) and model["profile"]:
+        model["profile"] = str(folder / model["profile"])
 
 
 def _validate(data: dict[str, Any], source: str, origin: Any) -> Scenario:

@@ -3,7 +3,7 @@
 import math
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,19 +11,31 @@ from typing import TYPE_CHECKING, Any
 from plait.simulation.profile import Point, Profile
 
 if TYPE_CHECKING:
+    from plait.lora.fused import FusedAdapter
     from plait.models.decoder import Decoder
 
 Tell = Callable[[str, float | None], None]
-ROWS = (1, 2, 4, 8, 16, 32)
-CONTEXTS = (32, 256, 768)
+ROWS = (1, 2, 4, 8, 16, 32, 64)
+CONTEXTS = (32, 128, 384)
+MAX_TOKENS = 4096
+"""Of all rows of a decode step together: what is to be computed before the step takes long."""
 PREFILLS = (16, 32, 64, 128, 256, 512)
 TRAINED = (64, 128, 256, 512, 1024)
-NUM_STEPS, NUM_ROUNDS = 6, 3
+NUM_STEPS, NUM_ROUNDS = 3, 3
 """Decode steps of a point in a round, and rounds of all points. The fastest counts: what else runs can only add to it."""
+ALL_STEPS = NUM_STEPS * (NUM_ROUNDS + 1)
+"""Of a point: the first round warms up."""
+NUM_ADAPTERS = 4
+"""Mixed in a batch, as those of tasks are."""
 
 
-def measure(folder: Path, dtype: str = "bfloat16", is_quick: bool = False, tell: Tell = lambda *_: None) -> Profile:
-    """Decode by rows and context, prompts, training and publishing. `is_quick`: with fewer and smaller points."""
+def measure(
+    folder: Path, dtype: str = "bfloat16", is_quick: bool = False, tell: Tell = lambda *_: None, num_adapters: int = NUM_ADAPTERS
+) -> Profile:
+    """Decode by rows and context, prompts, training and publishing. `is_quick`: with fewer and smaller points.
+
+    Rows have adapters of rank 16 at all linear layers, `num_adapters` in turn; 0: they have none.
+    """
     import torch
 
     from plait.models.decoder import Decoder
@@ -32,21 +44,26 @@ def measure(folder: Path, dtype: str = "bfloat16", is_quick: bool = False, tell:
     config, weights = load_model(folder, getattr(torch, dtype))
     rows, contexts = (ROWS[:5], CONTEXTS[:2]) if is_quick else (ROWS, CONTEXTS)
     prefills, trained = (PREFILLS[:5], TRAINED[:4]) if is_quick else (PREFILLS, TRAINED)
-    limit = config.max_context_tokens - 2 * NUM_STEPS
-    decoder, training = Decoder(config, weights, prepack=True), _Training(Decoder(config, weights))
+    limit = config.max_context_tokens - ALL_STEPS - 1
+    training = _Training(Decoder(config, weights))
+    decoder = _Adapted(Decoder(config, weights, prepack=True), [training.fused() for _ in range(num_adapters)])
     calls: dict[tuple[str, int, int], Callable[[], float]] = {
-        ("decoding", n, c): partial(_decode_s, decoder, n, c) for n in rows for c in sorted({min(c, limit) for c in contexts})
+        ("decoding", n, c): partial(decoder.decode_s, n, c)
+        for n in rows
+        for c in sorted({min(c, limit) for c in contexts})
+        if n * c <= MAX_TOKENS
     }
-    calls |= {("prompt", 1, n): partial(_prefill_s, decoder, n) for n in sorted({min(n, limit) for n in prefills})}
+    calls |= {("prompt", 1, n): partial(decoder.prefill_s, n) for n in sorted({min(n, limit) for n in prefills})}
     calls |= {("training", 1, n): partial(training.trained_s, n) for n in trained}
     best_s = _fastest(calls, tell)
-    decode = tuple(Point(n * (c + NUM_STEPS // 2), s, n) for (what, n, c), s in best_s.items() if what == "decoding")
+    decode = tuple(Point(n * (c + ALL_STEPS // 2), s, n) for (what, n, c), s in best_s.items() if what == "decoding")
     prefill, train = (
         tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted) for wanted in ("prompt", "training")
     )
+    software = f"torch {torch.__version__}, {dtype}, {num_adapters} adapters"
     return Profile(
-        model=folder.name, machine=f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {dtype}",
-        decode=decode, prefill=prefill, train=train, verify_token_s=_verify_token_s(decoder),
+        model=folder.name, machine=f"{platform.machine()}, {torch.get_num_threads()} threads, {software}",
+        decode=decode, prefill=prefill, train=train, verify_token_s=_verify_token_s(decoder.decoder),
         optimizer_s=training.optimizer_s(), publish_s=training.publish_s(),
     )  # fmt: skip
 
@@ -63,53 +80,65 @@ def _fastest(calls: Mapping[tuple[str, int, int], Callable[[], float]], tell: Te
     return best_s
 
 
-def _engine(decoder: "Decoder", num_rows: int, num_tokens: int) -> Any:
-    from plait.engine.adapters import AdapterStore
-    from plait.engine.engine import Engine
-    from plait.engine.sampler import Sampler
+class _Adapted:
+    """A decoder, and the adapters that its rows have in turn."""
 
-    def none(ref: object) -> Any:
-        raise AssertionError(f"no adapter is asked for, but {ref}")
+    def __init__(self, decoder: "Decoder", adapters: Sequence["FusedAdapter"]) -> None:
+        self.decoder, self._adapters = decoder, adapters
+        self._engines: dict[tuple[int, int], Any] = {}
+        """Of the decode steps: their prompts are computed once."""
 
-    length = num_tokens + 2 * NUM_STEPS
-    return Engine(
-        decoder, AdapterStore(none, 1), "profile", max_rows=num_rows, slot_tokens=num_rows * (length + 32), pool_tokens=64,
-        max_context_tokens=length + 32, sampler=Sampler(),
-    )  # fmt: skip
+    def decode_s(self, num_rows: int, num_tokens: int) -> float:
+        engine = self._engines.get((num_rows, num_tokens))
+        if engine is None:
+            engine = self._engines[num_rows, num_tokens] = self._engine(num_rows, num_tokens)
+            while engine.num_decoded_rows < num_rows:
+                engine.step()
+        return min(_timed(engine.step) for _ in range(NUM_STEPS))
+
+    def prefill_s(self, num_tokens: int) -> float:
+        """Without the decode step that follows at once."""
+        engine = self._engine(1, num_tokens)
+        first_s = _timed(lambda: _until_decoding(engine))
+        return max(1e-7, first_s - min(_timed(engine.step) for _ in range(NUM_STEPS)))
+
+    def _engine(self, num_rows: int, num_tokens: int) -> Any:
+        from plait.engine.adapters import AdapterStore
+        from plait.engine.engine import Engine
+        from plait.engine.sampler import Sampler
+
+        length, store = num_tokens + _answer_tokens(num_rows), AdapterStore(lambda ref: self._adapters[ref.policy.version], 1)
+        engine = Engine(
+            self.decoder, store, "profile", max_rows=num_rows, slot_tokens=num_rows * (length + 32), pool_tokens=64,
+            max_context_tokens=length + 32, sampler=Sampler(),
+        )  # fmt: skip
+        _submit(engine, num_rows, num_tokens, len(self._adapters))
+        return engine
 
 
-def _submit(engine: Any, num_rows: int, num_tokens: int) -> None:
+def _submit(engine: Any, num_rows: int, num_tokens: int, num_adapters: int) -> None:
     """Prompts differ from their first token on."""
     from plait.types.chunks import Chunk
-    from plait.types.policy import LOCAL_TENANT, PolicyVersion
+    from plait.types.policy import LOCAL_TENANT, AdapterRef, PolicyVersion
     from plait.types.sampling import SamplingParams
 
-    policy = PolicyVersion(LOCAL_TENANT, "profile", 0)
+    answer = _answer_tokens(num_rows)
     for row in range(num_rows):
+        policy = PolicyVersion(LOCAL_TENANT, "profile", row % max(1, num_adapters))
+        adapter = AdapterRef(policy, "", str(policy)) if num_adapters else None
         prompt = tuple((row + 7 * i) % 250 + 3 for i in range(num_tokens))
-        engine.submit(Chunk(str(row), policy, prompt, 2 * NUM_STEPS, SamplingParams(2 * NUM_STEPS, seed=row)))
+        engine.submit(Chunk(str(row), policy, prompt, answer, SamplingParams(answer, seed=row), adapter))
+
+
+def _answer_tokens(num_rows: int) -> int:
+    """The first rows decode while the last ones' prompts are computed."""
+    return ALL_STEPS + num_rows + 2
 
 
 def _timed(call: Callable[[], Any]) -> float:
     start_s = time.perf_counter()
     call()
     return time.perf_counter() - start_s
-
-
-def _decode_s(decoder: "Decoder", num_rows: int, num_tokens: int) -> float:
-    engine = _engine(decoder, num_rows, num_tokens)
-    _submit(engine, num_rows, num_tokens)
-    while engine.num_decoded_rows < num_rows:
-        engine.step()
-    return min(_timed(engine.step) for _ in range(NUM_STEPS))
-
-
-def _prefill_s(decoder: "Decoder", num_tokens: int) -> float:
-    """Without the decode step that follows at once."""
-    engine = _engine(decoder, 1, num_tokens)
-    _submit(engine, 1, num_tokens)
-    first_s = _timed(lambda: _until_decoding(engine))
-    return max(1e-7, first_s - min(_timed(engine.step) for _ in range(NUM_STEPS)))
 
 
 def _until_decoding(engine: Any) -> None:
@@ -137,14 +166,15 @@ class _Training:
         self._trainer = AdapterTrainer(decoder, self._lora, pristine_adapter(decoder.config, self._lora))
 
     def trained_s(self, num_tokens: int) -> float:
-        """In sequences of up to 128 tokens."""
+        """In sequences of up to 128 tokens, which differ from the first on: what several begin with is computed once."""
         from plait.config.task import LossSettings
         from plait.types.datum import Datum
 
         length = min(128, num_tokens)
-        ones, tokens = (1.0 / length,) * length, tuple(i % 250 + 3 for i in range(length + 1))
-        datum = Datum(tokens[:-1], tokens[1:], weights=ones, logprobs=(-1.0,) * length, advantages=ones)
-        return _timed(lambda: self._trainer.forward_backward([datum] * (num_tokens // length), LossSettings()))
+        ones, lower = (1.0 / length,) * length, (-1.0,) * length
+        texts = [tuple((i + 7 * number) % 250 + 3 for i in range(length + 1)) for number in range(num_tokens // length)]
+        data = [Datum(text[:-1], text[1:], weights=ones, logprobs=lower, advantages=ones) for text in texts]
+        return _timed(lambda: self._trainer.forward_backward(data, LossSettings()))
 
     def optimizer_s(self) -> float:
         from plait.config.task import OptimizerSettings
@@ -152,8 +182,10 @@ class _Training:
         return _timed(lambda: self._trainer.optim_step(OptimizerSettings()))
 
     def publish_s(self) -> float:
-        """What an engine does with an adapter that comes."""
+        return _timed(self.fused)
+
+    def fused(self) -> "FusedAdapter":
+        """What an engine makes of an adapter that comes."""
         from plait.lora.fused import FusedAdapter
 
-        tensors = self._trainer.adapter_tensors()
-        return _timed(lambda: FusedAdapter(self._lora, tensors, self._decoder.config, self._decoder.dtype))
+        return FusedAdapter(self._lora, self._trainer.adapter_tensors(), self._decoder.config, self._decoder.dtype)

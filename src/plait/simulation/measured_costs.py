@@ -1,19 +1,22 @@
 """Costs of a machine that was measured."""
 
-from plait.simulation.profile import Fit, Point, Profile, decode_terms, token_terms
+from functools import cache
+from pathlib import Path
+
+from plait.simulation.profile import Fit, Point, Profile, decode_terms, read_profile, token_terms
 from plait.types.errors import ConfigError
 
 
 class MeasuredCosts:
-    """A `CostModel` that fits a profile."""
+    """A `CostModel` that fits a profile. ConfigError if one of its parts was not measured."""
 
     def __init__(self, profile: Profile) -> None:
-        for name, points in (("decode", profile.decode), ("prefill", profile.prefill)):
+        for name, points in (("decode", profile.decode), ("prefill", profile.prefill), ("train", profile.train)):
             if not points:
                 raise ConfigError(f"the profile of {profile.model} has no points of {name}.", "Measure it with `plait profile`.")
         self.profile = profile
         self._decode, self._prefill = Fit(profile.decode, decode_terms), Fit(profile.prefill, token_terms)
-        self._train = Fit(profile.train, token_terms) if profile.train else None
+        self._train = Fit(profile.train, token_terms)
 
     def prefill_s(self, num_tokens: int) -> float:
         return self._prefill.seconds(Point(num_tokens, 0.0)) if num_tokens else 0.0
@@ -26,9 +29,6 @@ class MeasuredCosts:
         return self.decode_step_s(num_rows, context_tokens) + extra_s if num_rows else 0.0
 
     def train_s(self, num_tokens: int) -> float:
-        """ConfigError if training was not measured."""
-        if self._train is None:
-            raise ConfigError(f"the profile of {self.profile.model} has no points of train.", "Measure it with `plait profile`.")
         return self._train.seconds(Point(num_tokens, 0.0)) if num_tokens else 0.0
 
     def optimizer_s(self) -> float:
@@ -45,3 +45,9 @@ class MeasuredCosts:
 
     def fetch_s(self, num_tokens: int) -> float:
         return num_tokens / self.profile.fetch_tokens_per_s
+
+
+@cache
+def profile_costs(path: str) -> MeasuredCosts:
+    """Of a file; ConfigError if it is no profile, or not a whole one."""
+    return MeasuredCosts(read_profile(Path(path)))

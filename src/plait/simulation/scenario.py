@@ -71,6 +71,9 @@ class BaseSettings(Settings):
     """A name in the table of models, as "Qwen3-8B"."""
     trained_share: Share = 0.01
     """Of the parameters that a task trains: an adapter's share, or 1 in full."""
+    profile: str = ""
+    """A file of `plait profile`, seen from the scenario's folder: what calls took there stands instead of rooflines. A device is
+    then the whole of what was measured, so an engine and the trainer have one each."""
 
 
 class RolloutSettings(Settings):

@@ -12,6 +12,7 @@ from plait.simulation.costs import CostModel, Efficiency, RooflineCosts
 from plait.simulation.engine_kinds import EngineKind
 from plait.simulation.hardware import accelerator
 from plait.simulation.lengths import Lengths
+from plait.simulation.measured_costs import profile_costs
 from plait.simulation.model_shapes import model_shape
 from plait.simulation.pinned_scheduler import PinnedScheduler
 from plait.simulation.scenario import TaskScenario, TaskSettings, TaskSystem
@@ -28,6 +29,9 @@ def efficiency_of(scenario: TaskScenario) -> Efficiency:
 
 
 def costs(scenario: TaskScenario, num_devices: int) -> CostModel:
+    """Of one engine or trainer."""
+    if scenario.model.profile:
+        return profile_costs(scenario.model.profile)
     device, shape = accelerator(scenario.cluster.accelerator), model_shape(scenario.model.name)
     return RooflineCosts(device, shape, num_devices, scenario.model.trained_share, efficiency_of(scenario))
 

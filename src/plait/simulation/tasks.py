@@ -19,6 +19,8 @@ from plait.types.policy import PolicyVersion
 
 OnStep = Callable[[str, int, float], None]
 """(task, step, time) of each committed step."""
+DelayOf = Callable[[TaskShape, int, int, int, int], float]
+"""(Task, step, group, sample, turn) -> seconds that the environment takes."""
 OnRequest = Callable[[str, int, float, float, int], None]
 """(task, step, start, end, tokens drawn) of each generation that counts."""
 
@@ -33,6 +35,7 @@ class _Batch:
     left: int
     """Samples that are not scored; 0: it is closed, and whatever still comes is thrown away."""
     num_tokens: int = 0
+    """To train on: the trainer computes a group's prompt once."""
     num_sampled_tokens: int = 0
     tail_start_s: float = 0.0
     generating: dict[str, None] = field(default_factory=dict)
@@ -43,17 +46,19 @@ class _Batch:
 class SimulatedTasks:
     """`manager`: a compared system's. With `knows_lengths` requests say how long they become, and have no siblings.
 
-    `over_issue` times the groups are issued; those that end first are kept, the others thrown away.
+    `delay_s`: instead of the shapes' own delays. `over_issue` times the groups are issued; those that end first are kept, the
+    others thrown away.
     """
 
     def __init__(
         self, env: simpy.Environment, rollout: SimulatedRollout, trainer: SimulatedTrainer, train_costs: CostModel, seed: int,
         on_step: OnStep | None = None, on_record: Callable[[StepRecord], None] | None = None, manager: TaskManager | None = None,
-        *, on_request: OnRequest | None = None, knows_lengths: bool = False, over_issue: int = 1,
+        *, on_request: OnRequest | None = None, knows_lengths: bool = False, over_issue: int = 1, delay_s: DelayOf | None = None,
     ) -> None:  # fmt: skip
         self.env, self.rollout, self.trainer, self._train_costs = env, rollout, trainer, train_costs
         self.manager = TaskManager() if manager is None else manager
         self._seed, self._knows_lengths, self._over_issue = str(seed), knows_lengths, over_issue
+        self._delay_of = self._drawn_delay_s if delay_s is None else delay_s
         self._on_step, self._on_record, self._on_request = on_step, on_record, on_request
         self._shapes: dict[str, TaskShape] = {}
         self._batches: dict[tuple[str, int], _Batch] = {}
@@ -71,7 +76,7 @@ class SimulatedTasks:
         for command in commands:
             match command:
                 case OpenTask(task):
-                    self._do(self.manager.opened(task, 0))
+                    self._open(task)
                 case RollOut(task, step, version):
                     self._roll_out(self._shapes[task], step, version)
                 case Train(task, step):
@@ -81,11 +86,16 @@ class SimulatedTasks:
                 case Evaluate() | WarmStep():
                     raise AssertionError("simulated tasks have neither evaluations nor warm steps")
 
+    def _open(self, task: str) -> None:
+        """When all tasks that come at this moment are known."""
+        self.env.timeout(0).callbacks.append(lambda _: self._do(self.manager.opened(task, 0)))
+
     # ---- rollout
 
     def _roll_out(self, shape: TaskShape, step: int, version: int) -> None:
         num_samples = shape.groups_per_step * shape.group_size
-        batch = _Batch(shape, step, shape.plan.policy(version), self.env.now, num_samples, num_samples)
+        prompts = shape.groups_per_step * shape.prompt_tokens
+        batch = _Batch(shape, step, shape.plan.policy(version), self.env.now, num_samples, num_samples, prompts)
         self._batches[shape.name, step] = batch
         for group in range(shape.groups_per_step * self._over_issue):
             for sample in range(shape.group_size):
@@ -119,14 +129,15 @@ class SimulatedTasks:
             elif goes_on:
                 self._turn(batch, who, num_tokens + shape.observation_tokens, turn + 1, done.request_id)
             else:
-                self._scored(batch, num_tokens)
+                self._scored(batch, num_tokens - shape.prompt_tokens)
 
-        self.env.timeout(self._delay_s(shape, done.request_id)).callbacks.append(react)
+        self.env.timeout(self._delay_of(shape, batch.step, *who, turn)).callbacks.append(react)
 
-    def _delay_s(self, shape: TaskShape, name: str) -> float:
+    def _drawn_delay_s(self, shape: TaskShape, step: int, group: int, sample: int, turn: int) -> float:
         if not shape.delay_sigma:
             return shape.delay_s
-        return shape.delay_s * random.Random(f"{self._seed}/{name}").lognormvariate(0.0, shape.delay_sigma)
+        name = f"{self._seed}/{shape.name}/{step}/{group}/{sample}/{turn}"
+        return shape.delay_s * random.Random(name).lognormvariate(0.0, shape.delay_sigma)
 
     def _scored(self, batch: _Batch, num_tokens: int) -> None:
         batch.left -= 1
