@@ -73,7 +73,7 @@ def simulated(jobs: list[tuple[JobShape, float]], order: str, until_s: float) ->
         own = group_of(env, shape.job_id, order)
         job = SimulatedJob(env, shape, "0", lambda job: ends[job.shape.job_id].append(env.now), lambda _: None)
         for role, group in ((Role.ROLLOUT, own), (Role.TRAIN, shared)):
-            group.join(shape.job_id, job.deployment(role), 1, Tier.HOST)
+            group.join(job.deployment(role), 1, Tier.HOST)
         known = FunctionCall("", job.deployment(Role.TRAIN), "optim_step", "", 0, 0.0)
         shared.services.observe(known, shape.train.call_s)
         job.start({Role.ROLLOUT: own, Role.TRAIN: shared}, start_s)
