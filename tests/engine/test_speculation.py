@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.engine import engine as engine_module
-from plait.engine.speculation import MAX_DRAFT_TOKENS, Speculation, known_tokens
+from plait.drafting.draft_tree import MAX_PATHS
+from plait.engine.speculation import TAIL_ROWS, Speculation
 from plait.types.sampling import SamplingParams, StopReason
-from tests.engine.drafters import Guess, ScriptedDrafter, garbage, half_truth, speculation, truth
+from tests.engine.drafters import Guesses, ScriptedDrafter, bushes, garbage, half_truth, several, speculation, truth
 from tests.engine.test_parity import MACHINES, MAX_CONTEXT, PHASES, Machine, request_lists
 from tests.engine.tiny import Driver, Model, Request, assert_close, assert_same, expected, make_engine, model, serve
 
@@ -19,10 +20,10 @@ PROMPT = tuple(range(3, 40))
 VOCAB = 384
 
 
-def start(tiny: Model, guess: Guess, machine: Machine) -> Driver:
+def start(tiny: Model, drafts: Speculation, machine: Machine) -> Driver:
     engine = make_engine(
         tiny, max_rows=machine.max_rows, slot_tokens=machine.slot_tokens, pool_tokens=machine.pool_tokens,
-        max_context_tokens=MAX_CONTEXT, decode=tiny.tokenizer.decode, speculation=speculation(guess),
+        max_context_tokens=MAX_CONTEXT, decode=tiny.tokenizer.decode, speculation=drafts,
     )  # fmt: skip
     return Driver(engine, machine.budget)
 
@@ -37,29 +38,31 @@ def speculation_of(driver: Driver) -> Speculation:
     return found
 
 
-KINDS = ("truth", "garbage", "half")
+KINDS = ("truth", "garbage", "half", "bushes", "bushes")
 
 
-def guess_of(kind: str, tiny: Model, requests: list[Request], seed: int) -> Guess:
+def drafts_of(kind: str, tiny: Model, requests: list[Request], seed: int) -> Speculation:
     answers = answers_of(tiny, requests)
-    return {"truth": truth(answers), "garbage": garbage(seed, VOCAB), "half": half_truth(answers, seed, VOCAB)}[kind]
+    if kind == "bushes":
+        return several(bushes(answers, seed, VOCAB))
+    return speculation({"truth": truth(answers), "garbage": garbage(seed, VOCAB), "half": half_truth(answers, seed, VOCAB)}[kind])
 
 
 @given(request_lists(), MACHINES, st.sampled_from(KINDS), st.integers(0, 99))
-@settings(max_examples=20, deadline=None, phases=PHASES)
+@settings(max_examples=26, deadline=None, phases=PHASES)
 def test_any_mix_in_bfloat16(requests: list[Request], machine: Machine, kind: str, seed: int) -> None:
     check_mix(model(), requests, machine, kind, seed)
 
 
 @given(request_lists(), MACHINES, st.sampled_from(KINDS), st.integers(0, 99))
-@settings(max_examples=12, deadline=None, phases=PHASES)
+@settings(max_examples=16, deadline=None, phases=PHASES)
 def test_any_mix_in_float32(requests: list[Request], machine: Machine, kind: str, seed: int) -> None:
     check_mix(model(dtype=torch.float32), requests, machine, kind, seed)
 
 
 def check_mix(tiny: Model, requests: list[Request], machine: Machine, kind: str, seed: int) -> None:
     with patch.object(engine_module, "PREFILL_TOKENS", machine.prefill_tokens):
-        driver = start(tiny, guess_of(kind, tiny, requests, seed), machine)
+        driver = start(tiny, drafts_of(kind, tiny, requests, seed), machine)
         driver.submit(*requests)
         outcomes = driver.run()
     for request in requests:
@@ -71,7 +74,7 @@ def check_mix(tiny: Model, requests: list[Request], machine: Machine, kind: str,
 @settings(max_examples=10, deadline=None, phases=PHASES)
 def test_cancelling_at_any_moment(requests: list[Request], machine: Machine, cancels: list[tuple[int, int]], seed: int) -> None:
     tiny = model()
-    driver = start(tiny, guess_of("half", tiny, requests, seed), machine)
+    driver = start(tiny, drafts_of(("half", "bushes")[seed % 2], tiny, requests, seed), machine)
     driver.submit(*requests)
     for step in range(9):
         for moment, place in cancels:
@@ -154,12 +157,14 @@ def test_nothing_beyond_a_stop_in_an_accepted_run(stop_at: int) -> None:
     assert engine.pool.lookup(engine._root(request.chunk()), (*PROMPT, *tokens)).num_tokens == length
 
 
-def test_rejected_tokens_leave_nothing_in_slot_or_pool() -> None:
-    """Whatever is cached equals what plain decoding leaves."""
+@pytest.mark.parametrize("kind", ["half", "bushes"])
+def test_rejected_tokens_leave_nothing_in_slot_or_pool(kind: str) -> None:
+    """Whatever is cached equals what plain decoding leaves, whichever path came true."""
     request = Request("a", PROMPT, SamplingParams(30, seed=3), "t0")
     tokens = expected(model(), request)[0]
     caches = []
-    for found in (speculation(half_truth({"a": tokens}, 1, VOCAB)), None):
+    drafts = several(bushes({"a": tokens}, 1, VOCAB)) if kind == "bushes" else speculation(half_truth({"a": tokens}, 1, VOCAB))
+    for found in (drafts, None):
         engine = make_engine(model(), speculation=found)
         engine.submit(request.chunk(budget=25))
         while len(engine.rows or [None]) and not (engine.rows and len(engine.rows[0].tokens) >= len(PROMPT) + 20):
@@ -174,6 +179,8 @@ def test_rejected_tokens_leave_nothing_in_slot_or_pool() -> None:
         caches.append(torch.cat([engine.kv.storage.data[p.index, ..., : p.num_tokens, :] for p in stored.pieces], dim=-2))
     assert torch.equal(caches[0], caches[2])
     assert torch.equal(caches[1], caches[3])
+    assert drafts.num_accepted > 3
+    assert (drafts.num_branch_tokens > 0) == (kind == "bushes")
 
 
 def serve_rest(engine: engine_module.Engine) -> None:
@@ -208,10 +215,88 @@ def test_a_draft_that_is_not_a_number_is_undone() -> None:
     assert_same(tiny, request, outcome)
 
 
-def test_unknown_tokens_end_a_draft() -> None:
-    assert known_tokens([3, 0, 9, 10, 2], 10) == (3, 0, 9)
-    assert known_tokens([-1, 2], 10) == ()
-    assert known_tokens([1] * MAX_DRAFT_TOKENS, 10) == (1,) * MAX_DRAFT_TOKENS
+def beside(answers: dict[str, tuple[int, ...]]) -> Guesses:
+    """The true path comes last of four; two others leave it after the first token and after the second, one at once."""
+
+    def guesses(name: str, drawn: tuple[int, ...], most: int) -> list[list[int]]:
+        right = [*answers[name][len(drawn) : len(drawn) + most]]
+        wrong = [(token + 1) % VOCAB for token in right]
+        return [right[:1] + wrong[1:], wrong, right[:2] + wrong[2:3], right]
+
+    return guesses
+
+
+def test_a_path_beside_the_first_saves_as_much() -> None:
+    """And what it has in common with another is computed once."""
+    requests = [Request(f"{i}", PROMPT, SamplingParams(36, seed=i), ("base", "t0", "t1")[i]) for i in range(3)]
+    answers = answers_of(model(), requests, 256)
+    steps = []
+    for drafts in (speculation(truth(answers)), several(beside(answers))):
+        driver = Driver(make_engine(model(), speculation=drafts))
+        driver.submit(*requests)
+        outcomes = driver.run()
+        for request in requests:
+            assert_same(model(), request, outcomes[request.request_id])
+        steps.append(drafts.num_steps)
+    assert steps[0] == steps[1]
+    assert drafts.num_branched_rows >= drafts.num_verified_rows - 3
+    assert drafts.num_branch_tokens > 0.7 * drafts.num_accepted
+    drafter = drafts.drafter
+    assert isinstance(drafter, ScriptedDrafter)
+    assert drafter.reports[0].proposed_R == (8 + 8 + 2 + 6,) * 3
+
+
+def test_more_rows_than_the_tail_verify_one_path_each() -> None:
+    requests = [Request(f"{i}", PROMPT, SamplingParams(12, seed=i)) for i in range(TAIL_ROWS + 1)]
+    drafts = several(beside(answers_of(model(), requests, 256)))
+    outcomes = serve(make_engine(model(), speculation=drafts), requests)
+    for request in requests:
+        assert_same(model(), request, outcomes[request.request_id])
+    assert drafts.num_verified_rows > 0 == drafts.num_branched_rows
+
+
+@pytest.mark.parametrize("stop_at", [3, 4, 5, 11])
+def test_nothing_beyond_a_stop_in_another_path(stop_at: int) -> None:
+    """A stop token and, by its text, a stop string, inside of what was accepted beside the first path."""
+    plain = Request("plain", PROMPT, SamplingParams(24, seed=1), "t0")
+    tokens = expected(model(), plain)[0]
+    stop = model().tokenizer.decode(tokens[stop_at : stop_at + 1])
+    for params in (SamplingParams(24, seed=1, stop_token_ids=(tokens[stop_at],)), SamplingParams(24, seed=1, stop_strings=(stop,))):
+        request = replace(plain, params=params, keep_cache=True)
+        drafts = several(beside({"plain": tokens}))
+        engine = make_engine(model(), decode=model().tokenizer.decode, speculation=drafts)
+        outcome = serve(engine, [request])["plain"]
+        assert_same(model(), request, outcome)
+        length = len(PROMPT) + len(outcome.tokens) - 1
+        assert engine.pool.lookup(engine._root(request.chunk()), (*PROMPT, *tokens)).num_tokens == length
+        assert drafts.num_branch_tokens > 0
+
+
+def test_a_path_that_is_not_a_number_is_undone() -> None:
+    """NaN in the first path while another is right, and the other way round."""
+    tiny = model(vocab_size=390, tied_embeddings=False)
+    request = Request("a", PROMPT, SamplingParams(12, seed=3), "t0")
+    want = expected(tiny, request)
+    bad = next(token for token in range(390) if token not in want[0] and token not in PROMPT)
+    embedding, kept = tiny.decoder.embedding_VE, tiny.decoder.embedding_VE[bad].clone()
+    for turn in (1, -1):
+        try:
+            embedding[bad] = float("nan")
+            drafts = several(lambda name, drawn, most, turn=turn: [[bad, 1], want[0][len(drawn) : len(drawn) + most]][::turn])
+            outcome = serve(make_engine(tiny, speculation=drafts), [request])["a"]
+        finally:
+            embedding[bad] = kept
+        assert_same(tiny, request, outcome)
+        assert drafts.num_branched_rows > 0
+
+
+def test_no_more_paths_than_allowed() -> None:
+    request = Request("a", PROMPT, SamplingParams(12, seed=3))
+    drafts = several(lambda name, drawn, most: [(token, token) for token in range(9)])
+    assert_same(model(), request, serve(make_engine(model(), speculation=drafts), [request])["a"])
+    drafter = drafts.drafter
+    assert isinstance(drafter, ScriptedDrafter)
+    assert max(len(tree.starts) for report in drafter.reports for tree in report.trees_R) == MAX_PATHS - 1
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])

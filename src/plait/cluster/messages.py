@@ -45,6 +45,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     max_lora_rank: int = 64
     """Highest that rollouts will meet; vLLM lays its memory out for it."""
     drafting: str = "off"
+    draft_paths: int = 1
+    """Of a row's draft, in the tail."""
     has_siblings: bool = False
     """There are other engines, which are to hear what is drawn here if there is drafting."""
 
