@@ -135,6 +135,6 @@ def test_several_paths_are_a_tree() -> None:
     tree = drafter.speculate_tree(query, 4)
     paths = drafter.speculate_paths(query, 4)
     assert [tuple(tree.tokens[n] for n in tree.path(end)) for end in (1, 2, 3)] == [path.tokens for path in paths]
-    assert tree.probabilities == (0.75, 0.5, 0.25, 0.25)
+    assert tree.probabilities == (0.6, 0.4, 0.2, 0.2)
     assert drafter.speculate_tree(query, 1).tokens == (2, 3)
     assert len(drafter.speculate_tree(DraftQuery("nobody", "own"), 4)) == 0

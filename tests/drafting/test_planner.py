@@ -37,7 +37,8 @@ class Engine:
         drafts = [draft] * ROWS
         plan = self.planner.plan(drafts)
         right = [min(num, most) for num, most in zip(plan.draft_tokens, accepted, strict=True)]
-        drawn = [(*draft.tokens[:num], 5 if num < most else 99) for num, most in zip(right, accepted, strict=True)]
+        true = [(*draft.tokens[:most], 99) for most in accepted]
+        drawn = [tokens[: num + 1] for tokens, num in zip(true, right, strict=True)]
         seconds = self.true_times.seconds(ROWS, ROWS + plan.num_draft_tokens) * (self.dearer if plan.num_draft_tokens else 1.0)
         self.planner.observe(ROWS, seconds, Step(plan, drafts, [False] * ROWS, self.names, drawn), self.draft_s)
         self.lost_s += seconds - self.plain_s + self.draft_s - sum(right) * self.plain_s / ROWS
@@ -144,7 +145,7 @@ def test_a_second_path_is_verified_while_it_pays() -> None:
     verified = [tail.step((1, 2, 9) if step % 2 else (3, 4, 9)) for step in range(200)]
     assert verified[-1] == (0, 1, 2, 3)
     verified = [tail.step((1, 2, 9)) for _ in range(600)]
-    assert tail.planner.acceptance.other_rate(1, is_tail=True) < 0.05
+    assert tail.planner.acceptance.other_rate(1, is_tail=True) < 0.15
     assert verified[-PATHS_INTERVAL:].count(None) == PATHS_INTERVAL - 1, "the second never holds, and is looked at now and then"
     verified = [tail.step((3, 4, 9)) for _ in range(600)]
     assert verified[-1] is not None

@@ -160,13 +160,13 @@ def test_nothing_beyond_a_stop_in_an_accepted_run(stop_at: int) -> None:
 @pytest.mark.parametrize("kind", ["half", "bushes"])
 def test_rejected_tokens_leave_nothing_in_slot_or_pool(kind: str) -> None:
     """Whatever is cached equals what plain decoding leaves, whichever path came true."""
-    request = Request("a", PROMPT, SamplingParams(30, seed=3), "t0")
+    request = Request("a", PROMPT, SamplingParams(40, seed=3), "t0")
     tokens = expected(model(), request)[0]
     caches = []
     drafts = several(bushes({"a": tokens}, 1, VOCAB)) if kind == "bushes" else speculation(half_truth({"a": tokens}, 1, VOCAB))
     for found in (drafts, None):
         engine = make_engine(model(), speculation=found)
-        engine.submit(request.chunk(budget=25))
+        engine.submit(request.chunk(budget=35))
         while len(engine.rows or [None]) and not (engine.rows and len(engine.rows[0].tokens) >= len(PROMPT) + 20):
             engine.step()
         row = engine.rows[0]
@@ -175,7 +175,7 @@ def test_rejected_tokens_leave_nothing_in_slot_or_pool(kind: str) -> None:
         caches.append(slot[..., : len(PROMPT) + 19, :].clone())
         serve_rest(engine)
         stored = engine.pool.lookup(row.root, row.tokens)
-        assert stored.num_tokens == len(PROMPT) + 24
+        assert stored.num_tokens == len(PROMPT) + 34
         caches.append(torch.cat([engine.kv.storage.data[p.index, ..., : p.num_tokens, :] for p in stored.pieces], dim=-2))
     assert torch.equal(caches[0], caches[2])
     assert torch.equal(caches[1], caches[3])

@@ -53,14 +53,13 @@ class Drawing:
         rows = [all_rows[place] for place in places]
         trees = self.speculation.drafts(rows, data.shape[4], decoder.config.vocab_size)
         before = self.speculation.clock()
-        runs = (
-            self._verified(decoder, all_rows, places, trees, data)
-            if any(trees)
-            else self._plain(decoder, all_rows, places, data)
-        )
+        if trees is None:
+            runs = self._plain(decoder, all_rows, places, data)
+        else:
+            runs = self._verified(decoder, all_rows, places, trees, data)
         decode_s = self.speculation.clock() - before
-        for row, tree in zip(rows, trees, strict=True):
-            row.num_drafted = tree.depth
+        for index, row in enumerate(rows):
+            row.num_drafted = 0 if trees is None else trees[index].depth
         self.speculation.measured(rows, trees, [run.tokens for run in runs], decode_s)
         return runs
 

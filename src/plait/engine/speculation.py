@@ -133,27 +133,28 @@ class Speculation:
         chunk, prompt = row.chunk, prompt_of(row.chunk)
         self.drafter.start(chunk.group, row.generation, prompt, chunk.context_tokens[len(prompt) :])
 
-    def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> Sequence[DraftTree]:
-        """What to verify for each row, within what its chunk may still draw and its slot holds."""
+    def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> list[DraftTree] | None:
+        """What to verify for each row, within what its chunk may still draw and its slot holds; None, if there is nothing."""
         before = self.clock()
         is_tail = not self.num_waiting and len(rows) <= TAIL_ROWS
-        trees: Sequence[DraftTree] = [NO_TREE] * len(rows)
+        trees: list[DraftTree] = []
         if self.drafter.wants_drafts(len(rows), is_tail):
             wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens), is_tail) for row in rows]
             drafts = self.drafter.draft(wishes)
             trees = [tree.cut(wish.max_tokens, wish.max_paths, vocab_size) for tree, wish in zip(drafts, wishes, strict=True)]
         self._draft_s = self.clock() - before
-        return trees
+        return trees if any(trees) else None
 
     def measured(
-        self, rows: Sequence[Row], trees: Sequence[DraftTree], drawn_R: Sequence[tuple[int, ...]], decode_s: float
+        self, rows: Sequence[Row], trees: Sequence[DraftTree] | None, drawn_R: Sequence[tuple[int, ...]], decode_s: float
     ) -> None:
         """Count a step in which each row drew these tokens, and tell the drafter."""
-        report = StepReport(tuple(row.generation for row in rows), tuple(trees), tuple(drawn_R), self._draft_s, decode_s)
+        names, verified = tuple(row.generation for row in rows), (NO_TREE,) * len(rows) if trees is None else tuple(trees)
+        report = StepReport(names, verified, tuple(drawn_R), self._draft_s, decode_s)
         self.num_steps += 1
         self.num_rows += report.num_rows
         self.num_drawn += report.drawn_tokens
-        if any(trees):
+        if trees is not None:
             self._count(report)
         self.drafter.measured(report)
 
