@@ -1,5 +1,5 @@
-"""One model, one thread, and engines on it that draft or do not: off, a fixed number of tokens, or as the planner decides, of one path
-a row or of several."""
+"""One model, one thread, and engines on it that draft or do not: off, a fixed number of tokens, or as the planner decides, of one
+path a row or of several."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -132,8 +132,8 @@ class Model:
 
 
 def counted(told: Speculation | None) -> tuple[int, ...]:
-    """Tokens drawn, the rows of all steps, draft tokens proposed and accepted, rows with drafts, with several paths, and tokens accepted
-    beside first paths."""
+    """Tokens drawn, the rows of all steps, draft tokens proposed and accepted, rows with drafts, with several paths, and tokens
+    accepted beside first paths."""
     if told is None:
         return (0,) * 7
     drafted = (told.num_proposed, told.num_accepted, told.num_verified_rows)

@@ -32,7 +32,7 @@ def print_acceptance(console: Console, rows: Sequence[Row]) -> None:
 
 
 def print_speed(console: Console, rows: Sequence[Row]) -> None:
-    """"a draft": tokens that a row draws in a step where it has a draft; "paths": share of these in which it has several."""
+    """ "a draft": tokens that a row draws in a step where it has a draft; "paths": share of these in which it has several."""
     table = Table(title="Tokens a second, one thread", title_justify="left")
     for name in (
         "dtype",

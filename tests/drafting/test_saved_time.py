@@ -17,8 +17,8 @@ def line(step_s: float = STEP_S, row_s: float = ROW_S) -> TargetTime:
 
 
 def played(lengths: Sequence[int], jumps: Sequence[Sequence[int]], saved: SavedTime) -> tuple[float, float]:
-    """Seconds of steps until all rows have drawn their tokens, where row i draws `jumps[i][k % len]` + 1 of them in its step k; and what
-    was said to be saved meanwhile."""
+    """Seconds of steps until all rows have drawn their tokens, where row i draws `jumps[i][k % len]` + 1 of them in its step k; and
+    what was said to be saved meanwhile."""
     times, done, seconds, said = line(), [0] * len(lengths), 0.0, 0.0
     running = list(range(len(lengths)))
     for row in running:

@@ -1,7 +1,7 @@
 """A row's draft as a tree of tokens: what its paths begin with in common is there once, and is verified once.
 
-Nodes are numbered. A node comes after its parent (-1: the context itself), siblings have different tokens, and the nodes of the first
-path come first: node n of it follows node n - 1. A further path adds the nodes that are its own, one after the other.
+Nodes are numbered. A node comes after its parent (-1: the context itself), siblings have different tokens, and the nodes of the
+first path come first: node n of it follows node n - 1. A further path adds the nodes that are its own, one after the other.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ MAX_PATHS = 4
 
 @dataclass(frozen=True)
 class DraftTree:
-    """`probabilities[n]` is the drafter's guess that all tokens up to node n come true, if it has any; it never rises to a child."""
+    """`probabilities[n]`: the drafter's guess that all tokens up to node n come true, if it has any; it never rises to a child."""
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()

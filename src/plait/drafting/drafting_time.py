@@ -1,6 +1,6 @@
-"""How long drafting for a step takes: a little for each row, more where several paths are wanted, and for each token still to learn.
+"""How long drafting for a step takes: a little for each row, more where several paths are wanted, and for each token to be learnt.
 
-The proportions are those measured in pure Python (`local_drafter`); how fast this machine is, is learnt from the steps that are drafted.
+The proportions are those measured in pure Python (`local_drafter`); how fast this machine is, the steps that are drafted tell.
 """
 
 ROW_S, PATHS_ROW_S, TOKEN_S = 2e-5, 1.5e-4, 6e-6

@@ -8,8 +8,8 @@
   takes half of what may be lost. A plan that pays turns it on again.
 - While it is off, a *probe* now and then verifies up to `PROBE_TOKENS` tokens though the model expects no gain, for the model may
   have learnt from tokens unlike those of now: after `MIN_INTERVAL` steps, then ever more rarely, up to `MAX_INTERVAL`.
-- Several paths a row are drafted in the tail alone. After `PATIENCE` plans in a row that verified one only, they are drafted once in
-  `PATHS_INTERVAL` steps of the tail.
+- Several paths a row are drafted in the tail alone. After `PATIENCE` plans in a row that verified one only, they are drafted once
+  in `PATHS_INTERVAL` steps of the tail.
 - A ledger bounds the loss, probes, drafting and learning itself included: see `loss_ledger`.
 - Deterministic: decisions depend on what was told, and clocks are read by the caller.
 """
@@ -108,7 +108,7 @@ class DraftPlanner:
         return (self._probe(trees, tails, limits) if self._num_to_probe <= 0 else None) or found
 
     def observe(self, num_rows: int, seconds: float, step: Step | None = None, draft_s: float = 0.0) -> None:
-        """Take a step: the time of the model and, if drafts were asked for, what came of them and what drafting and planning took."""
+        """Take a step: the time of the model and, if drafts were asked for, what came of them and what asking took."""
         num_drafted = step.plan.num_draft_tokens if step else 0
         has_paths = step is not None and step.plan.has_paths
         self.times.observe(num_rows, num_rows + num_drafted, seconds, has_paths)

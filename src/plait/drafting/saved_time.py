@@ -2,14 +2,14 @@
 
 A row's *lead* is the number of steps that it is ahead of plain decoding. Rows that are all ahead by m steps end m steps earlier. A
 row that is ahead of the others saves what its place in a step takes, and the step itself only where it is the last: so a token that
-a row of a small batch is ahead saves nearly nothing, where a step takes about as long for one row less. With S(n) seconds for a step
-of n rows, leads of the sum L and the least of them m are worth
+a row of a small batch is ahead saves nearly nothing, where a step takes about as long for one row less. With S(n) seconds for a
+step of n rows, leads of the sum L and the least of them m are worth
 
     m S(1) + (L - m) (S(n) - S(1)) / (n - 1)
 
-which is the whole, if S is a line, of what is sure to be saved whichever row turns out to be the last. A row that ends before others
-leaves them the least lead that is theirs. If another row takes its place, nothing runs empty, and its lead is worth a row's share of
-steps after all: that is added then.
+which is, if S is a line, all that is sure to be saved whichever row turns out to be the last. A row that ends before others leaves
+them the least lead that is theirs. If another row takes its place, nothing runs empty, and its lead is worth a row's share of steps
+after all: that is added then.
 """
 
 from collections.abc import Sequence

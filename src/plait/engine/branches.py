@@ -1,8 +1,9 @@
 """Attention of draft tokens that lie beside the first path of their row's tree.
 
-A path sees the slot of its row with its own tokens in place of the first path's: so it meets the keys that plain decoding would meet,
-at the same places, and gives the same bits. They are put together for each layer in a copy of the slots concerned; the slots hold the
-first path alone. If another path comes true, what was computed for it is put into the slot afterwards (`adopt`).
+A path sees the slot of its row with its own tokens in place of the first path's: so it meets the keys that plain decoding would
+meet, at the same places, and gives the same bits. (With all paths' keys in one row, and a mask, the sums of a softmax and of values
+would be added up in another order.) They are put together for each layer in a copy of the slots concerned, so no path needs a slot.
+The slots hold the first path alone; if another comes true, what was computed for it is put there afterwards.
 """
 
 from collections.abc import Sequence

@@ -93,8 +93,8 @@ class Drawing:
 
 
 def accepted_run(tree: DraftTree, draw: Draw) -> Run:
-    """The drawn tokens along the tree up to the first that it does not have; `draw` has one after the row's last token, and one after
-    each node. Pure.
+    """The drawn tokens along the tree up to the first that it does not have; `draw` has one after the row's last token, and one
+    after each node. Pure.
 
     Each was drawn from the policy's own distribution at its position, given the ones before: that is plain decoding.
     """

@@ -1,8 +1,8 @@
 """What the engine asks of a drafter, and what it tells it.
 
-A draft is a guess of a row's next tokens: one path or, where only a few rows are left, a tree of several. The engine draws the token
-at each position as it would without a draft and goes on past it only if the draft has the same one: a wrong draft costs time and
-changes nothing. The clock is passed in; times are in seconds.
+A draft is a guess of a row's next tokens: one path or, where only a few rows are left, a tree of several. The engine draws the
+token at each position as it would without a draft and goes on past it only if the draft has the same one: a wrong draft costs time
+and changes nothing. The clock is passed in; times are in seconds.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,8 +39,8 @@ class DraftWish:
 class StepReport:
     """One decode step of the rows `request_ids`: what was verified for each and what each drew.
 
-    `draft_s` is what asking for drafts took, `decode_s` the forward pass and the draw. `drawn_R` includes one token of each row that
-    is no draft's, and what comes after a stop and is dropped.
+    `draft_s` is what asking for drafts took, `decode_s` the forward pass and the draw. `drawn_R` includes one token of each row
+    that is no draft's, and what comes after a stop and is dropped.
     """
 
     request_ids: tuple[str, ...]

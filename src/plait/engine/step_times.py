@@ -16,8 +16,8 @@ from plait.types.sampling import SamplingParams
 ROWS = (1, 4, 16)
 """More take the time that these make one expect."""
 WIDTHS = (1, FIRST_DRAFT, 2, 4, 1 + MAX_DRAFT_TOKENS)
-"""Tokens per row; the first is a step without drafts, the second one with a single draft token. Up to `TAIL_ROWS` rows a step with two
-paths a row is measured as well."""
+"""Tokens per row; the first is a step without drafts, the second one with a single draft token. Up to `TAIL_ROWS` rows a step with
+two paths a row is measured as well."""
 NUM_KEYS = 256
 """Cached tokens of each row."""
 
