@@ -138,7 +138,7 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
     if engine.disk_tokens and not engine.host_tokens and engine.kind == "plait":
         yield f"{key}.disk_tokens = {engine.disk_tokens} is reached through {key}.host_tokens, which is 0: raise that"
     if engine.drafting == "off" and engine.draft_paths != EngineSettings.model_fields["draft_paths"].default:
-        yield f'{key}.draft_paths = {engine.draft_paths} has no effect with {key}.drafting = "off": choose "auto" there or remove it'
+        yield f'{key}.draft_paths = {engine.draft_paths} has no effect with {key}.drafting = "off": choose "auto" there'
     if engine.kind == "vllm":
         yield from _check_vllm(engine, key)
     elif engine.python:

@@ -1,7 +1,7 @@
 """How often drafted tokens are accepted, measured as they are verified, apart for the tail and the rest.
 
 - A position is tried when all before it on its path were accepted; so `rate(position)` is the beta_i of Seer (arXiv 2511.14617).
-  Where a tree has several tokens for one place it is that of the likeliest; the others are measured by their rank, wherever they are.
+  Where a tree has several tokens for one place it is that of the likeliest; the others are measured by rank, wherever they are.
 - What was drawn tells of every token drafted for its place, verified or not: so whether further paths would pay is known before any
   is tried.
 - Old trials are forgotten exponentially: one among the last `WINDOW` counts, roughly.

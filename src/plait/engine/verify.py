@@ -5,7 +5,6 @@ are fed once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from plait.drafting.draft_tree import DraftTree
 from plait.engine.attention import SlotWriter, padded_keys
-from plait.engine.branches import Branch, BranchKeys, BranchTokens, branches_of
+from plait.engine.branches import BranchKeys, Fed, FedTokens, branches_of
 from plait.engine.cache import KEY_STEP
 from plait.engine.row import Row
 from plait.engine.sampler import Draw, Sampler
@@ -23,16 +22,6 @@ from plait.models.decoder import Decoder, LoraDelta
 KEYS_COST, COPY_COST, GROUP_COST = 1, 4, 9
 """What attention costs for each row, for copying a row's keys and values together, and for one more call, where a query costs 1
 (measured with SmolLM2's heads over 256 keys, in bfloat16 on one thread)."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Fed:
-    """`count` tokens of the row in slot `place`, from position `start` on; they lie at `first` among all rows' tokens."""
-
-    place: int
-    first: int
-    start: int
-    count: int
 
 
 class VerifyAttention:
@@ -45,23 +34,19 @@ class VerifyAttention:
         device = data.device
         positions = [start + 1 + d for start, tree in zip(starts, trees, strict=True) for d in (-1, *tree.depths)]
         self.positions_R = torch.tensor(positions, device=device)
-        rows = [_Fed(p, f, s, 1 + t.num_first) for p, f, s, t in zip(places, self.firsts, starts, trees, strict=True)]
-        branches = [
-            branch for p, f, s, t in zip(places, self.firsts, starts, trees, strict=True) for branch in branches_of(t, p, f, s)
-        ]
-        self.groups: list[_Group] = [_Group(part, group, data) for part in _divided(rows)]
-        self.branch_tokens: BranchTokens | None = None
+        own = list(zip(places, self.firsts, starts, trees, strict=True))
+        rows = [Fed(place, first, start, 1 + tree.num_first) for place, first, start, tree in own]
+        branches = [branch for place, first, start, tree in own for branch in branches_of(tree, place, first, start)]
+        self.fed_tokens: FedTokens | None = None
         self._lie_in_slots_N: Tensor | None = None
+        self.groups: Sequence[_Group]
         if branches:
-            self._branch_off(rows, branches, group)
+            self.groups, self.fed_tokens = [_BranchGroup([*rows, *branches], group, data)], FedTokens()
+            self._lie_in_slots_N = torch.tensor([fed.first + i for fed in rows for i in range(fed.count)], device=device)
+        else:
+            self.groups = [_Group(part, group, data) for part in _divided(rows)]
         slots = torch.tensor(places, device=device).repeat_interleave(torch.tensor([fed.count for fed in rows], device=device))
         self.writer = SlotWriter(slots, self._in_slots(self.positions_R), data.shape[3])
-
-    def _branch_off(self, rows: Sequence[_Fed], branches: Sequence[Branch], group: int) -> None:
-        device = self.data.device
-        self.groups.append(_BranchGroup(branches, group, self.data))
-        self._lie_in_slots_N = torch.tensor([fed.first + i for fed in rows for i in range(fed.count)], device=device)
-        self.branch_tokens = BranchTokens([branch.first + i for branch in branches for i in range(branch.count)], device)
 
     def _in_slots(self, values_R: Tensor) -> Tensor:
         """Of the tokens that slots hold: of all but those of branches."""
@@ -70,8 +55,8 @@ class VerifyAttention:
     def __call__(self, layer: int, q_RHD: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> Tensor:
         cache = self.data[layer]
         self.writer.write(cache, self._in_slots(k_RKD), self._in_slots(v_RKD))
-        if self.branch_tokens is not None:
-            self.branch_tokens.note(k_RKD, v_RKD)
+        if self.fed_tokens is not None:
+            self.fed_tokens.note(k_RKD, v_RKD)
         if len(self.groups) == 1 and self.groups[0].is_in_order:
             return self.groups[0].mix(cache, q_RHD, k_RKD, v_RKD)
         mixed = q_RHD.new_empty(q_RHD.shape[0], q_RHD.shape[1] * q_RHD.shape[2])
@@ -83,26 +68,26 @@ class VerifyAttention:
         """Row `row` goes on along these nodes of its tree: its slot is to hold them."""
         tree, start = self.trees[row], int(self.positions_R[self.firsts[row]])
         beside = [(self.firsts[row] + 1 + node, start + 1 + tree.depths[node]) for node in nodes if node >= tree.num_first]
-        if beside and self.branch_tokens is not None:
-            self.branch_tokens.adopt(self.data, self.places[row], beside)
+        if beside and self.fed_tokens is not None:
+            self.fed_tokens.adopt(self.data, self.places[row], beside)
 
 
-def _divided(rows: Sequence[_Fed]) -> list[list[_Fed]]:
+def _divided(rows: Sequence[Fed]) -> list[list[Fed]]:
     """Take all tokens together, queries padded to the most of a row; or, where that costs less, the first tokens of all rows
     together, and the drafts of the few that have any by themselves. Pure."""
-    drafts = [_Fed(fed.place, fed.first + 1, fed.start + 1, fed.count - 1) for fed in rows if fed.count > 1]
+    drafts = [Fed(fed.place, fed.first + 1, fed.start + 1, fed.count - 1) for fed in rows if fed.count > 1]
     most = max(fed.count for fed in rows)
     together = len(rows) * (KEYS_COST + most)
     apart = len(rows) * (KEYS_COST + 1) + GROUP_COST + len(drafts) * (COPY_COST + KEYS_COST + most - 1)
     if together <= apart:
         return [list(rows)]
-    return [[_Fed(fed.place, fed.first, fed.start, 1) for fed in rows], drafts]
+    return [[Fed(fed.place, fed.first, fed.start, 1) for fed in rows], drafts]
 
 
 class _Group:
     """B rows with up to L tokens each; a row's last query fills up."""
 
-    def __init__(self, rows: Sequence[_Fed], group: int, data: Tensor) -> None:
+    def __init__(self, rows: Sequence[Fed], group: int, data: Tensor) -> None:
         device, slot_tokens = data.device, data.shape[4]
         self.num_rows, self.length = len(rows), max(fed.count for fed in rows)
         self.num_keys = padded_keys(max(fed.start + fed.count for fed in rows), slot_tokens)
@@ -137,11 +122,13 @@ class _Group:
 
 
 class _BranchGroup(_Group):
-    """The same for branches, each a row of its own, a few of them of one slot."""
+    """The same for rows with branches, each of which counts as a row: a few of them have one slot. A second call would cost more than
+    the queries that are filled up."""
 
-    def __init__(self, branches: Sequence[Branch], group: int, data: Tensor) -> None:
-        super().__init__([_Fed(branch.place, branch.first, branch.start, branch.count) for branch in branches], group, data)
-        self._keys = BranchKeys(branches, self.num_keys, data.device)
+    def __init__(self, rows: Sequence[Fed], group: int, data: Tensor) -> None:
+        super().__init__(rows, group, data)
+        self.is_in_order = False
+        self._keys = BranchKeys(rows, self.num_keys, data.device)
 
     def keys_values(self, cache: Tensor, k_RKD: Tensor, v_RKD: Tensor) -> tuple[Tensor, Tensor]:
         return self._keys(cache, k_RKD, v_RKD)
