@@ -51,9 +51,8 @@ def trees(draw: st.DrawFn) -> tuple[RowDraft, tuple[int, ...]]:
     num_first = draw(st.integers(1, 3))
     parents = [*range(-1, num_first - 1)]
     for node in range(num_first, draw(st.integers(num_first, 5))):
-        parents.append(
-            draw(st.integers(-1, node - 1).filter(lambda parent, node=node: parent != num_first - 1 or node > num_first))
-        )
+        free = [parent for parent in range(-1, node) if parent != num_first - 1 or node > num_first]
+        parents.append(draw(st.sampled_from(free)))
     chances: list[float] = []
     for parent in parents:
         chances.append(draw(st.floats(0.05, 1.0)) * (chances[parent] if parent >= 0 else 1.0))

@@ -69,22 +69,22 @@ def test_nothing_beyond_a_stop_in_another_path(stop_at: int) -> None:
         assert drafts.num_branch_tokens > 0
 
 
-def test_a_path_that_is_not_a_number_is_undone() -> None:
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_path_that_is_not_a_number_is_undone(turn: int) -> None:
     """NaN in the first path while another is right, and the other way round."""
     tiny = model(vocab_size=390, tied_embeddings=False)
     request = Request("a", PROMPT, SamplingParams(12, seed=3), "t0")
     want = expected(tiny, request)
     bad = next(token for token in range(390) if token not in want[0] and token not in PROMPT)
+    drafts = several(lambda name, drawn, most: [[bad, 1], want[0][len(drawn) : len(drawn) + most]][::turn])
     embedding, kept = tiny.decoder.embedding_VE, tiny.decoder.embedding_VE[bad].clone()
-    for turn in (1, -1):
-        try:
-            embedding[bad] = float("nan")
-            drafts = several(lambda name, drawn, most, turn=turn: [[bad, 1], want[0][len(drawn) : len(drawn) + most]][::turn])
-            outcome = serve(make_engine(tiny, speculation=drafts), [request])["a"]
-        finally:
-            embedding[bad] = kept
-        assert_same(tiny, request, outcome)
-        assert drafts.num_branched_rows > 0
+    try:
+        embedding[bad] = float("nan")
+        outcome = serve(make_engine(tiny, speculation=drafts), [request])["a"]
+    finally:
+        embedding[bad] = kept
+    assert_same(tiny, request, outcome)
+    assert drafts.num_branched_rows > 0
 
 
 def test_no_more_paths_than_allowed() -> None:

@@ -21,7 +21,8 @@ class Written:
     """What the model would compute for each token, by its row and the tokens before it: random, the same whenever it is asked."""
 
     def __init__(self, seed: int) -> None:
-        self.generator, self.known = torch.Generator().manual_seed(seed), {}
+        self.generator = torch.Generator().manual_seed(seed)
+        self.known: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
 
     def __call__(self, place: int, path: tuple[int, ...]) -> torch.Tensor:
         if (place, path) not in self.known:
