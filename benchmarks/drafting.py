@@ -22,13 +22,12 @@ from rich.console import Console
 from benchmarks.common import write_json
 from benchmarks.drafting_adversarial import lies_row, noise_chunks, pair_row
 from benchmarks.drafting_groups import Group, adapters_of, make_groups, sample, train
-from benchmarks.drafting_model import Model
+from benchmarks.drafting_model import ADAPTIVE, ONE_PATH, Model
 from benchmarks.drafting_replay import replay_rows
 from benchmarks.drafting_speed import BATCH_TOKENS, ESSENTIAL, SYSTEMS, speed_rows, tail_of
 from benchmarks.drafting_table import draw_figure, headlines_of, print_acceptance, print_adversarial, print_speed
 from benchmarks.engine_table import print_headlines
 from benchmarks.seer_cases import TINY_SHAPE
-from plait.drafting.planner import DraftPlanner
 from plait.models.catalogue import find
 from plait.models.tiny import make_tiny_model
 from plait.models.tokenizer import Tokenizer
@@ -123,11 +122,11 @@ def sampled(model: Model, size: Size, run: Path, sampling: SamplingParams) -> di
 def stage_rows(
     console: Console, model: Model, groups: Sequence[Group], batches: Sequence[int], size: Size, sampling: SamplingParams
 ) -> Rows:
-    planner, rows = DraftPlanner(model.profile), []
+    planners, rows = {system: model.new_planner(system) for system in (ONE_PATH, ADAPTIVE)}, []
     for batch in batches:
         tail = tail_of(groups, batch, int(size.share * BATCH_TOKENS[batch]), sampling)
         systems = SYSTEMS if groups[0].stage == "trained" else ESSENTIAL
-        found = speed_rows(model, tail, {"stage": groups[0].stage}, planner, size.num_rounds, systems)
+        found = speed_rows(model, tail, {"stage": groups[0].stage}, planners, size.num_rounds, systems)
         console.log(
             f"{model.dtype}, {groups[0].stage}, batch {batch}: " + ", ".join(f"{r['system']} {r['cpu_s']:.1f} s" for r in found)
         )

@@ -1,4 +1,5 @@
-"""One model, one thread, and engines on it that draft or do not: off, a fixed number of tokens, or as the planner decides."""
+"""One model, one thread, and engines on it that draft or do not: off, a fixed number of tokens, or as the planner decides, of one
+path a row or of several."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,8 @@ from msgspec.structs import replace as replaced
 from benchmarks.common import Timing, timed
 from plait.cluster.rollout_role import load_adapter
 from plait.drafting.cost_model import DraftPlan
-from plait.drafting.draft import Draft, DraftIncrement
+from plait.drafting.draft import DraftIncrement
+from plait.drafting.draft_tree import MAX_PATHS, DraftTree
 from plait.drafting.local_drafter import LocalDrafter
 from plait.drafting.planner import DraftPlanner
 from plait.engine.adapters import AdapterStore
@@ -25,7 +27,7 @@ from plait.models.invariance import self_test
 from plait.models.weights import load_model
 from plait.types.chunks import Chunk, ChunkResult
 
-OFF, ADAPTIVE = "off", "adaptive"
+OFF, ONE_PATH, ADAPTIVE = "off", "one path", "adaptive"
 NUM_ADAPTERS = 4
 SLOT_MARGIN = 32
 
@@ -40,11 +42,11 @@ class FixedPlanner(DraftPlanner):
         super().__init__(profile)
         self.num_tokens = num_tokens
 
-    def wants_drafts(self, num_rows: int) -> bool:
+    def wants_drafts(self, num_rows: int, is_tail: bool = False, num_unlearnt: int = 0) -> bool:
         return num_rows > 0
 
-    def plan(self, drafts: Sequence[Draft], is_tail: Sequence[bool] = ()) -> DraftPlan:
-        return DraftPlan(tuple(min(len(draft.tokens), self.num_tokens) for draft in drafts), 0.0, 0.0)
+    def plan(self, trees: Sequence[DraftTree], is_tail: Sequence[bool] = ()) -> DraftPlan:
+        return DraftPlan(tuple(tuple(range(min(tree.num_first, self.num_tokens))) for tree in trees), 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,12 @@ class Outcome:
     proposed: int = 0
     accepted: int = 0
     tokens_per_row_step: float = 1.0
+    verified: int = 0
+    """How often a row had a draft to verify."""
+    branched: int = 0
+    """How often it had several paths."""
+    beside: int = 0
+    """Tokens accepted beside first paths."""
 
     @property
     def num_tokens(self) -> int:
@@ -77,13 +85,18 @@ class Model:
         self.profile = measure_step_times(self.decoder, time.perf_counter, max_rows)
 
     def run(
-        self, system: str, chunks: Sequence[Chunk], max_rows: int, known: Known | None = None, planner: DraftPlanner | None = None
+        self,
+        system: str,
+        chunks: Sequence[Chunk],
+        max_rows: int,
+        known: Known | None = None,
+        planners: Mapping[str, DraftPlanner] | None = None,
     ) -> Outcome:
         """Draw all chunks, as many at once as `max_rows`; prompts and what siblings have said are not part of the time.
 
-        `planner` is that of the adaptive system, a new one if there is none.
+        `planners` are those of adaptive systems, a new one if there is none.
         """
-        drafter = self._drafter(system, planner)
+        drafter = self._drafter(system, planners or {})
         if drafter is not None:
             tell(drafter, chunks, known or {})
         speculation = Speculation(drafter, time.perf_counter) if drafter is not None else None
@@ -92,14 +105,21 @@ class Model:
         before = counted(speculation)
         results: dict[str, ChunkResult] = {}
         timing = timed(lambda: drain(engine, chunks, results))
-        proposed, accepted, drawn, rows = (now - then for now, then in zip(counted(speculation), before, strict=True))
-        return Outcome(timing, results, proposed, accepted, drawn / rows if rows else 1.0)
+        drawn, rows, *counts = (now - then for now, then in zip(counted(speculation), before, strict=True))
+        proposed, accepted, verified, branched, beside = counts
+        return Outcome(timing, results, proposed, accepted, drawn / rows if rows else 1.0, verified, branched, beside)
 
-    def _drafter(self, system: str, planner: DraftPlanner | None) -> GroupDrafter | None:
+    def _drafter(self, system: str, planners: Mapping[str, DraftPlanner]) -> GroupDrafter | None:
         if system == OFF:
             return None
-        adaptive = planner or DraftPlanner(self.profile)
-        return GroupDrafter(LocalDrafter(), adaptive if system == ADAPTIVE else FixedPlanner(self.profile, int(system)))
+        planner = planners.get(system) or (
+            self.new_planner(system) if system in (ONE_PATH, ADAPTIVE) else FixedPlanner(self.profile, int(system))
+        )
+        return GroupDrafter(LocalDrafter(), planner)
+
+    def new_planner(self, system: str) -> DraftPlanner:
+        """Of an adaptive system."""
+        return DraftPlanner(self.profile, max_paths=MAX_PATHS if system == ADAPTIVE else 1)
 
     def _engine(self, chunks: Sequence[Chunk], max_rows: int, speculation: Speculation | None) -> Engine:
         longest = max(len(chunk.context_tokens) + chunk.budget_tokens for chunk in chunks)
@@ -111,9 +131,13 @@ class Model:
         )  # fmt: skip
 
 
-def counted(told: Speculation | None) -> tuple[int, int, int, int]:
-    """Draft tokens proposed and accepted, tokens drawn, and the rows of all steps."""
-    return (told.num_proposed, told.num_accepted, told.num_drawn, told.num_rows) if told else (0, 0, 0, 0)
+def counted(told: Speculation | None) -> tuple[int, ...]:
+    """Tokens drawn, the rows of all steps, draft tokens proposed and accepted, rows with drafts, with several paths, and tokens
+    accepted beside first paths."""
+    if told is None:
+        return (0,) * 7
+    drafted = (told.num_proposed, told.num_accepted, told.num_verified_rows)
+    return (told.num_drawn, told.num_rows, *drafted, told.num_branched_rows, told.num_branch_tokens)
 
 
 def warm_up_of(chunks: Sequence[Chunk]) -> list[Chunk]:

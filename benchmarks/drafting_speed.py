@@ -1,23 +1,23 @@
 """Tokens a second as a group runs empty: at batch b its b longest answers run and the others, which have ended, are known.
 
 One engine, one thread; prompts are in the cache, as siblings had them. From batch 16 on nothing is known at the start. Systems take
-turns, their order turned round every other time, and the fastest run of each counts; after the first round only "off" and
-"adaptive" run. The adaptive planner lives on from run to run, as an engine's does; trees are new.
+turns, their order turned round every other time, and the fastest run of each counts; after the first round only "off" and the
+adaptive systems run. An adaptive planner lives on from run to run, as an engine's does; trees are new.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from benchmarks.drafting_groups import Group
-from benchmarks.drafting_model import ADAPTIVE, OFF, Model, Outcome
+from benchmarks.drafting_model import ADAPTIVE, OFF, ONE_PATH, Model, Outcome
 from plait.drafting.planner import DraftPlanner
 from plait.types.chunks import Chunk
 from plait.types.sampling import SamplingParams
 
-SYSTEMS = (OFF, "3", "7", ADAPTIVE)
-ESSENTIAL = (OFF, ADAPTIVE)
+SYSTEMS = (OFF, "3", "7", ONE_PATH, ADAPTIVE)
+ESSENTIAL = (OFF, ONE_PATH, ADAPTIVE)
 BATCH_TOKENS = {1: 96, 2: 128, 4: 192, 8: 320, 16: 512, 32: 1024}
 """What is drawn at each batch, at least, if there are so many groups."""
 
@@ -50,12 +50,12 @@ def speed_rows(
     model: Model,
     tail: Tail,
     facts: dict[str, Any],
-    planner: DraftPlanner,
+    planners: Mapping[str, DraftPlanner],
     num_rounds: int,
     systems: Sequence[str] = SYSTEMS,
 ) -> list[dict[str, Any]]:
-    """One row a system; `planner` is the adaptive one."""
-    works = {name: partial(model.run, name, tail.chunks, tail.batch, tail.known, planner=planner) for name in systems}
+    """One row a system; `planners` are those of the adaptive ones."""
+    works = {name: partial(model.run, name, tail.chunks, tail.batch, tail.known, planners=planners) for name in systems}
     outcomes: dict[str, list[Outcome]] = {name: [] for name in systems}
     for number in range(num_rounds):
         turn = [name for name in systems if number == 0 or name in ESSENTIAL]
@@ -78,6 +78,9 @@ def _row(name: str, outcomes: Sequence[Outcome], plain: Sequence[Outcome]) -> di
         "tokens_per_row_step": last.tokens_per_row_step,
         "proposed": last.proposed,
         "accepted": last.accepted,
+        "tokens_per_verify_step": 1 + last.accepted / last.verified if last.verified else 1.0,
+        "branched": last.branched / last.verified if last.verified else 0.0,
+        "accepted_beside": last.beside,
         "same_outputs": all(outcome.is_same_as(plain[0]) for outcome in outcomes),
         "rounds": len(outcomes),
     }

@@ -32,6 +32,7 @@ def print_acceptance(console: Console, rows: Sequence[Row]) -> None:
 
 
 def print_speed(console: Console, rows: Sequence[Row]) -> None:
+    """ "a draft": tokens that a row draws in a step where it has a draft; "paths": share of these in which it has several."""
     table = Table(title="Tokens a second, one thread", title_justify="left")
     for name in (
         "dtype",
@@ -44,6 +45,8 @@ def print_speed(console: Console, rows: Sequence[Row]) -> None:
         "gain",
         "accepted",
         "tokens a step",
+        "a draft",
+        "paths",
         "same",
     ):
         table.add_column(name, justify="left" if name in ("dtype", "answers", "drafting", "same") else "right")
@@ -52,6 +55,7 @@ def print_speed(console: Console, rows: Sequence[Row]) -> None:
         table.add_row(
             row["dtype"], row["stage"], str(row["batch"]), row["system"], str(row["tokens"]), f"{row['tokens_per_s']:.1f}",
             f"{row['cpu_s']:.2f}", f"{row['gain']:.2f}x", accepted, f"{row['tokens_per_row_step']:.2f}",
+            f"{row['tokens_per_verify_step']:.2f}", f"{row['branched']:.0%}" if row["branched"] else "",
             "yes" if row["same_outputs"] else "NO",
         )  # fmt: skip
     console.print(table)

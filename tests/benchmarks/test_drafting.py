@@ -16,7 +16,6 @@ from benchmarks.drafting_speed import SYSTEMS, speed_rows, tail_of
 from benchmarks.drafting_table import draw_figure, headlines_of, print_acceptance, print_adversarial, print_speed
 from plait.drafting.draft import DraftQuery
 from plait.drafting.local_drafter import LocalDrafter
-from plait.drafting.planner import DraftPlanner
 from plait.models.tiny import make_tiny_model
 from plait.models.tokenizer import Tokenizer
 from plait.types.sampling import SamplingParams
@@ -68,10 +67,11 @@ def test_the_longest_answers_run_and_the_others_are_known() -> None:
 
 
 def test_all_systems_draw_what_was_sampled(model: Model, groups: list[Group]) -> None:
-    rows = speed_rows(model, tail_of(groups, 2, 40, SAMPLING), {"stage": "base"}, DraftPlanner(model.profile), 2)
+    rows = speed_rows(model, tail_of(groups, 2, 40, SAMPLING), {"stage": "base"}, {ADAPTIVE: model.new_planner(ADAPTIVE)}, 2)
     assert [row["system"] for row in rows] == list(SYSTEMS)
     assert all(row["same_outputs"] and row["tokens"] == rows[0]["tokens"] for row in rows)
     assert rows[0]["proposed"] == 0 < rows[2]["proposed"]
+    assert rows[0]["tokens_per_verify_step"] == 1
     group = groups[0]
     results = model.run(OFF, [group.chunk(1, SAMPLING)], 1).results
     assert results[f"{group.name}/1"].tokens == group.answers[1]
@@ -110,7 +110,8 @@ def test_the_loss_is_the_median_of_pairs() -> None:
 def speed_row(system: str, batch: int, gain: float, stage: str = "trained") -> dict[str, Any]:
     return {
         "dtype": "float32", "stage": stage, "batch": batch, "system": system, "tokens": 8, "tokens_per_s": 9.0, "cpu_s": 1.0,
-        "gain": gain, "tokens_per_row_step": 1.5, "proposed": 4, "accepted": 2, "same_outputs": True,
+        "gain": gain, "tokens_per_row_step": 1.5, "proposed": 4, "accepted": 2, "same_outputs": True, "tokens_per_verify_step": 1.7,
+        "branched": 0.4, "accepted_beside": 1,
     }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from plait.cluster.messages import (
     Configure,
     EngineStats,
     FromWorker,
+    Starting,
     SubmitChunks,
     ToWorker,
 )
@@ -70,7 +71,7 @@ class Peer:
     async def answer(self, kind: type[Kind]) -> Kind:
         """The next message that does not tell of work done meanwhile."""
         async with asyncio.timeout(60):
-            while isinstance(message := await self.messages.get(), Busy | EngineStats):
+            while isinstance(message := await self.messages.get(), Busy | EngineStats | Starting):
                 pass
         assert isinstance(message, kind), message
         return message

@@ -59,6 +59,7 @@ def parse(head: str = "") -> RunSettings:
             'workers.ray_placement = "spread" has no effect without workers.executor = "ray"',
         ),
         ("engine = { kind = 'vllm', disk_tokens = 9 }", "engine.disk_tokens = 9 has no effect on vLLM"),
+        ("engine = { draft_paths = 2 }", 'engine.draft_paths = 2 has no effect with engine.drafting = "off": choose "auto" there'),
         ("workers = { order = 'fifo' }", 'workers.order has no effect with workers.layout = "split"'),
         ("workers = { host_bytes = 9 }", 'workers.host_bytes has no effect with workers.layout = "split"'),
         (

@@ -110,3 +110,31 @@ def test_memory_is_bounded_and_the_group_used_least_recently_goes_first() -> Non
         drafter.append("g", f"g{step}", range(30))
         assert drafter.num_tokens <= 100
         assert drafter.tree("g").num_tokens <= 40
+
+
+def test_tokens_are_learnt_when_a_draft_is_asked_for() -> None:
+    drafter = LocalDrafter()
+    drafter.register_group("g", PROMPT)
+    drafter.append("g", "a", ANSWER)
+    drafter.append("g", "b", ANSWER[:3])
+    assert drafter.num_unlearnt == drafter.num_tokens == 3 * len(PROMPT) + len(ANSWER) + 3
+    assert draft(drafter, "b") == ANSWER[3:7]
+    assert drafter.num_unlearnt == 0
+    assert drafter.num_tokens == drafter.tree("g").num_tokens == 3 * len(PROMPT) + len(ANSWER) + 3
+    drafter.append("g", "b", ANSWER[3:5])
+    drafter.forget_group("g")
+    assert drafter.num_unlearnt == drafter.num_tokens == 0
+
+
+def test_several_paths_are_a_tree() -> None:
+    drafter = LocalDrafter()
+    drafter.register_group("g")
+    for name, tokens in (("a", (1, 2, 3)), ("b", (1, 2, 3)), ("c", (1, 2, 4)), ("d", (1, 5)), ("own", (1,))):
+        drafter.append("g", name, tokens)
+    query = DraftQuery("g", "own", max_tokens=2)
+    tree = drafter.speculate_tree(query, 4)
+    paths = drafter.speculate_paths(query, 4)
+    assert [tuple(tree.tokens[n] for n in tree.path(end)) for end in (1, 2, 3)] == [path.tokens for path in paths]
+    assert tree.probabilities == (0.6, 0.4, 0.2, 0.2)
+    assert drafter.speculate_tree(query, 1).tokens == (2, 3)
+    assert len(drafter.speculate_tree(DraftQuery("nobody", "own"), 4)) == 0

@@ -5,13 +5,14 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.drafting.draft import NO_DRAFT, Draft
+from plait.drafting.draft import Draft
+from plait.drafting.draft_tree import NO_TREE, DraftTree, merged
 from plait.drafting.loss_ledger import OPENING_STEPS, LossLedger
-from plait.drafting.planner import MAX_INTERVAL, DraftPlanner
-from plait.drafting.target_time import TargetTime
+from plait.drafting.planner import MAX_INTERVAL, PATHS_INTERVAL, DraftPlanner, Step
+from plait.drafting.target_time import SEVERAL_PATHS, TargetTime
 
 CHEAP = {(rows, width): 0.020 + 0.0002 * rows * width for rows in (1, 4, 16) for width in (1, 3, 9)}
-GOOD = Draft((1, 2, 3, 4), (0.9, 0.8, 0.75, 0.7))
+GOOD = merged([Draft((1, 2, 3, 4), (0.9, 0.8, 0.75, 0.7))])
 ROWS = 4
 
 
@@ -23,8 +24,11 @@ class Engine:
         self.true_times, self.dearer = TargetTime(CHEAP), dearer
         self.plain_s = self.planner.times.seconds(ROWS, ROWS)
         self.lost_s = self.total_s = 0.0
+        self.names = [str(row) for row in range(ROWS)]
+        for name in self.names:
+            self.planner.saved.start(name)
 
-    def step(self, accepted: list[int], draft: Draft = GOOD) -> int:
+    def step(self, accepted: list[int], draft: DraftTree = GOOD) -> int:
         """Return the number of draft tokens verified; of each row's at most `accepted` are right."""
         self.total_s += self.plain_s
         if not self.planner.wants_drafts(ROWS):
@@ -33,8 +37,10 @@ class Engine:
         drafts = [draft] * ROWS
         plan = self.planner.plan(drafts)
         right = [min(num, most) for num, most in zip(plan.draft_tokens, accepted, strict=True)]
+        true = [(*draft.tokens[:most], 99) for most in accepted]
+        drawn = [tokens[: num + 1] for tokens, num in zip(true, right, strict=True)]
         seconds = self.true_times.seconds(ROWS, ROWS + plan.num_draft_tokens) * (self.dearer if plan.num_draft_tokens else 1.0)
-        self.planner.observe(ROWS, seconds, plan, drafts, right, draft_s=self.draft_s)
+        self.planner.observe(ROWS, seconds, Step(plan, drafts, [False] * ROWS, self.names, drawn), self.draft_s)
         self.lost_s += seconds - self.plain_s + self.draft_s - sum(right) * self.plain_s / ROWS
         return plan.num_draft_tokens
 
@@ -90,14 +96,14 @@ def test_drafting_turns_on_again_when_it_pays() -> None:
 def test_nothing_to_draft_from_at_first_does_not_delay_the_first_draft() -> None:
     engine = Engine()
     for _ in range(300):
-        assert engine.step([0] * 4, NO_DRAFT) == 0
+        assert engine.step([0] * 4, NO_TREE) == 0
     assert any(engine.step([4] * 4) for _ in range(10))
 
 
 def test_drafting_that_takes_long_is_done_rarely() -> None:
     engine = Engine(draft_s=0.004)
     for _ in range(3000):
-        engine.step([0] * 4, NO_DRAFT)
+        engine.step([0] * 4, NO_TREE)
     assert engine.lost_s < 0.01 * engine.total_s
 
 
@@ -106,6 +112,49 @@ def test_the_model_learns_from_what_is_verified() -> None:
     for _ in range(400):
         engine.step([next((i for i in range(4) if random.random() > 0.6), 4) for _ in range(ROWS)])
     assert abs(engine.planner.acceptance.rate(0) - 0.6) < 0.15
+
+
+FORK = merged([Draft((1, 2), (0.5, 0.4)), Draft((3, 4), (0.45, 0.4))])
+
+
+class Tail:
+    """One row left, and a tree of two paths: the answer goes along the first, the second or neither."""
+
+    def __init__(self, paths_s: float) -> None:
+        profile = {(1, width): 0.020 + 0.0002 * width for width in (1, 4, 9)}
+        self.planner = DraftPlanner(profile | {(1, SEVERAL_PATHS): paths_s})
+        self.planner.saved.start("a")
+        self.times = TargetTime(profile | {(1, SEVERAL_PATHS): paths_s})
+
+    def step(self, answer: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The nodes that are verified; None if no second path was asked for."""
+        if not self.planner.wants_drafts(1, is_tail=True):
+            self.planner.observe(1, self.times.seconds(1, 1))
+            return None
+        tree = FORK if self.planner.num_paths > 1 else FORK.pick([0, 1])
+        plan = self.planner.plan([tree], [True])
+        nodes = tree.pick(plan.nodes[0]).follow(answer)
+        drawn = answer[: len(nodes) + 1]
+        seconds = self.times.seconds(1, 1 + plan.num_draft_tokens) * (self.times.paths_factor(1) if plan.has_paths else 1.0)
+        self.planner.observe(1, seconds, Step(plan, [tree], [True], ["a"], [drawn]), 2e-5)
+        return plan.nodes[0] if tree is FORK else None
+
+
+def test_a_second_path_is_verified_while_it_pays() -> None:
+    tail = Tail(paths_s=0.0215)
+    verified = [tail.step((1, 2, 9) if step % 2 else (3, 4, 9)) for step in range(200)]
+    assert verified[-1] == (0, 1, 2, 3)
+    verified = [tail.step((1, 2, 9)) for _ in range(600)]
+    assert tail.planner.acceptance.other_rate(1, is_tail=True) < 0.15
+    assert verified[-PATHS_INTERVAL:].count(None) == PATHS_INTERVAL - 1, "the second never holds, and is looked at now and then"
+    verified = [tail.step((3, 4, 9)) for _ in range(600)]
+    assert verified[-1] is not None
+    assert verified[-1][:2] == (2, 3) or verified[-1] == (0, 1, 2, 3), "measured without being verified, until it pays again"
+
+
+def test_a_second_path_that_is_dear_is_not_verified() -> None:
+    tail = Tail(paths_s=0.060)
+    assert not any(set(nodes or ()) & {2, 3} for nodes in (tail.step((1, 2, 9) if step % 2 else (3, 4, 9)) for step in range(200)))
 
 
 @given(st.lists(st.floats(0, 0.2), max_size=50), st.lists(st.floats(0, 0.2), min_size=50, max_size=50))

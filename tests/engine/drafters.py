@@ -1,20 +1,23 @@
-"""Drafters for tests: of drafts that are right up to a chosen place, and of anything else."""
+"""Drafters for tests: of drafts that are right up to a chosen place, of trees with a right path somewhere, and of anything else."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
+from plait.drafting.draft_tree import DraftTree, tree_of
 from plait.engine.speculation import DraftWish, Speculation, StepReport
 
 Guess = Callable[[str, tuple[int, ...], int], Sequence[int]]
 """Of a request's name, the tokens it has drawn so far and the most that are wanted."""
+Guesses = Callable[[str, tuple[int, ...], int], Sequence[Sequence[int]]]
+"""Several paths."""
 
 
 class ScriptedDrafter:
-    """Drafts what `guess` says, and checks what the engine tells it."""
+    """Drafts what `guesses` says, and checks what the engine tells it."""
 
-    def __init__(self, guess: Guess) -> None:
-        self.guess = guess
+    def __init__(self, guesses: Guesses) -> None:
+        self.guesses = guesses
         self.drawn_tokens: dict[str, list[int]] = {}
         """Of the chunks that run: the tokens of the whole generation."""
         self.followed: list[tuple[str, tuple[int, ...]]] = []
@@ -31,10 +34,13 @@ class ScriptedDrafter:
         self.starts.append((group, request_id, prompt, generated))
         self.drawn_tokens[request_id] = list(generated)
 
-    def draft(self, wishes: Sequence[DraftWish]) -> Sequence[Sequence[int]]:
+    def wants_drafts(self, num_rows: int, is_tail: bool) -> bool:
         assert self.asked is None, "no report after the last drafts"
+        return True
+
+    def draft(self, wishes: Sequence[DraftWish]) -> Sequence[DraftTree]:
         self.asked = tuple(wish.request_id for wish in wishes)
-        return [self.guess(w.request_id, tuple(self.drawn_tokens[w.request_id]), w.max_tokens) for w in wishes]
+        return [tree_of(self.guesses(w.request_id, tuple(self.drawn_tokens[w.request_id]), w.max_tokens)) for w in wishes]
 
     def measured(self, report: StepReport) -> None:
         assert report.request_ids == self.asked
@@ -51,7 +57,11 @@ class ScriptedDrafter:
 
 def speculation(guess: Guess) -> Speculation:
     """Its clock goes on by a second each time it is read."""
-    return Speculation(ScriptedDrafter(guess), count().__next__)
+    return several(lambda name, drawn, most: [guess(name, drawn, most)])
+
+
+def several(guesses: Guesses) -> Speculation:
+    return Speculation(ScriptedDrafter(guesses), count().__next__)
 
 
 def truth(answers: Mapping[str, Sequence[int]]) -> Guess:
@@ -76,3 +86,17 @@ def half_truth(answers: Mapping[str, Sequence[int]], seed: int, vocab_size: int)
         return right + [rng.randrange(vocab_size) for _ in range(rng.randint(0, 4))]
 
     return guess
+
+
+def bushes(answers: Mapping[str, Sequence[int]], seed: int, vocab_size: int) -> Guesses:
+    """Up to six paths that leave the true continuation at random places, in any order, some beyond what is wanted or known."""
+    rng = random.Random(seed)
+
+    def guesses(name: str, drawn: tuple[int, ...], most: int) -> Sequence[Sequence[int]]:
+        paths = []
+        for _ in range(rng.randint(0, 6)):
+            right = [*answers[name][len(drawn) : len(drawn) + rng.randint(0, 9)]]
+            paths.append(right + [rng.randrange(-1, vocab_size + 2) for _ in range(rng.randint(0, 3))])
+        return paths
+
+    return guesses

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from plait.drafting.draft import DraftIncrement
+from plait.drafting.draft_tree import MAX_PATHS, NO_TREE, DraftTree
 from plait.drafting.local_drafter import LocalDrafter
 from plait.drafting.planner import DraftPlanner
 from plait.engine.engine import Engine
@@ -129,10 +130,12 @@ def test_drafts_follow_what_was_drawn() -> None:
     found.drawn("a", (7, 8, 9, 10, 11))
     found.start("g", "b", (1, 2, 3), (7, 8))
     wishes = [DraftWish("a", 8), DraftWish("b", 2)]
-    assert found.draft(wishes) == [(), ()], "no step has been measured yet"
-    found.measured(StepReport(("a", "b"), (0, 0), (0, 0), 2, 1e-5, 1.0))
-    assert found.draft(wishes)[1] == (9, 10)
-    found.measured(StepReport(("a", "b"), (0, 2), (0, 2), 4, 1e-5, 1.0))
+    assert not found.wants_drafts(2, False), "no step has been measured yet"
+    found.measured(StepReport(("a", "b"), (NO_TREE, NO_TREE), ((11,), (8,)), 1e-5, 1.0))
+    assert found.wants_drafts(2, False)
+    drafts = found.draft(wishes)
+    assert drafts[1].tokens == (9, 10)
+    found.measured(StepReport(("a", "b"), tuple(drafts), ((1,), (9, 10, 11)), 1e-5, 1.0))
     found.end("a")
     found.end("b")
     assert {piece.request: piece.tokens for piece in found.updates()} == {"a": (7, 8, 9, 10, 11), "b": (7, 8)}
@@ -145,9 +148,13 @@ def test_the_last_rows_are_the_tail() -> None:
     told: list[tuple[int, bool]] = []
 
     class Listening(GroupDrafter):
-        def draft(self, wishes: Sequence[DraftWish]) -> list[tuple[int, ...]]:
-            told.append((len(wishes), all(wish.is_tail for wish in wishes)))
-            assert len({wish.is_tail for wish in wishes}) == 1
+        def wants_drafts(self, num_rows: int, is_tail: bool) -> bool:
+            told.append((num_rows, is_tail))
+            return super().wants_drafts(num_rows, is_tail)
+
+        def draft(self, wishes: Sequence[DraftWish]) -> list[DraftTree]:
+            assert {wish.is_tail for wish in wishes} == {told[-1][1]}
+            assert {wish.max_paths for wish in wishes} == {MAX_PATHS if told[-1][1] else 1}
             return super().draft(wishes)
 
     found = Listening(LocalDrafter(), DraftPlanner(CHEAP))

@@ -49,6 +49,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     max_lora_rank: int = 64
     """Highest that rollouts will meet; vLLM lays its memory out for it."""
     drafting: str = "off"
+    draft_paths: int = 1
+    """Of a row's draft, in the tail."""
     answers_folder: str = ""
     """Where workers of this controller on one machine keep what each would otherwise test for itself; empty: nowhere."""
     has_siblings: bool = False

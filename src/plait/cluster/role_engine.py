@@ -75,4 +75,4 @@ def tier_counts(kv: KvManager) -> dict[str, float]:
 def make_drafter(settings: Configure, decoder: Decoder, sampler: Sampler) -> GroupDrafter:
     """Its idea of what steps take is measured here, and corrected by every step."""
     profile = measure_step_times(decoder, time.perf_counter, min(settings.max_rows, MAX_PROFILED_ROWS), sampler)
-    return GroupDrafter(LocalDrafter(), DraftPlanner(profile))
+    return GroupDrafter(LocalDrafter(), DraftPlanner(profile, max_paths=settings.draft_paths))

@@ -145,6 +145,8 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
         yield f'{key}.store.kind = "{engine.store.kind}" is reached through {key}.host_tokens, which is 0: raise that'
     if engine.store is not None:
         yield from store_problems(engine.store, f"{key}.store")
+    if engine.drafting == "off" and engine.draft_paths != EngineSettings.model_fields["draft_paths"].default:
+        yield f'{key}.draft_paths = {engine.draft_paths} has no effect with {key}.drafting = "off": choose "auto" there'
     if engine.kind == "vllm":
         yield from _check_vllm(engine, key)
     elif engine.python:

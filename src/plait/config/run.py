@@ -109,6 +109,8 @@ class EngineSettings(Settings):
     """Whose chunk goes next, and where: "context" by expected lengths and by what is cached where, "fifo" by arrival."""
     drafting: Literal["auto", "off"] = "off"
     """"auto": tokens that siblings drew are tried several at once, where that pays. Which tokens are drawn stays the same."""
+    draft_paths: Annotated[int, Field(ge=1, le=4)] = 4
+    """Most ways to go on that are tried at once for a generation, where at most four are left at an engine and that pays."""
     chunk_tokens: Annotated[int, Field(ge=1)] = 128
     """A generation goes back to the queue after so many new tokens."""
     batch_invariant: Literal["auto", "require", "off"] = "auto"

@@ -1,6 +1,9 @@
 """How often drafted tokens are accepted, measured as they are verified, apart for the tail and the rest.
 
-- A position is tried when all before it in its draft were accepted; so `rate(position)` is the beta_i of Seer (arXiv 2511.14617).
+- A position is tried when all before it on its path were accepted; so `rate(position)` is the beta_i of Seer (arXiv 2511.14617).
+  Where a tree has several tokens for one place it is that of the likeliest; the others are measured by rank, wherever they are.
+- What was drawn tells of every token drafted for its place, verified or not: so whether further paths would pay is known before any
+  is tried.
 - Old trials are forgotten exponentially: one among the last `WINDOW` counts, roughly.
 - A draft's own probabilities are counts, not the policy's; `calibrate` scales each conditional probability by accepted over
   predicted at its position. Before anything is measured a prior of `PRIOR_TRIALS` trials says the predictions are right.
@@ -9,16 +12,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from plait.drafting.draft_tree import MAX_PATHS, ROOT, DraftTree
+
 GAMMA_MAX = 8
 """Longest draft that is verified."""
 WINDOW = 128
 PRIOR_TRIALS = 4
 PRIOR_RATE = 0.5
-
-
-def conditionals(probabilities: Sequence[float]) -> tuple[float, ...]:
-    """Turn the probabilities of a path's beginnings into those of each token given the ones before."""
-    return tuple(here / before for here, before in zip(probabilities, (1.0, *probabilities), strict=False))
 
 
 @dataclass(slots=True)
@@ -42,28 +42,80 @@ class _Position:
 
 
 @dataclass(slots=True)
+class _Measured:
+    positions: list[_Position] = field(default_factory=lambda: [_Position() for _ in range(GAMMA_MAX)])
+    others: list[_Position] = field(default_factory=lambda: [_Position() for _ in range(MAX_PATHS - 1)])
+
+    def at(self, depth: int, rank: int) -> _Position:
+        return self.others[min(rank, MAX_PATHS - 1) - 1] if rank else self.positions[depth]
+
+
 class Acceptance:
-    """Measured acceptance of each draft position, counted from 0."""
+    """Measured acceptance of each draft position, counted from 0, and of each rank among the tokens for one place."""
 
-    _positions: dict[bool, list[_Position]] = field(
-        default_factory=lambda: {is_tail: [_Position() for _ in range(GAMMA_MAX)] for is_tail in (False, True)}
-    )
+    def __init__(self) -> None:
+        self._measured = {is_tail: _Measured() for is_tail in (False, True)}
 
-    def observe(self, probabilities: Sequence[float], num_accepted: int, is_tail: bool = False) -> None:
-        """Take a verified draft: its path probabilities as drafted, and how many of its tokens were accepted."""
-        positions = self._positions[is_tail]
-        for i, predicted in enumerate(conditionals(probabilities)[: min(num_accepted + 1, GAMMA_MAX)]):
-            positions[i].observe(predicted, i < num_accepted)
+    def observe(self, tree: DraftTree, drawn: Sequence[int], is_tail: bool = False) -> None:
+        """Take what a row drew, and all that was drafted for it."""
+        measured, node = self._measured[is_tail], ROOT
+        children = _children(tree)
+        for depth, token in enumerate(drawn[:GAMMA_MAX]):
+            found = ROOT
+            for rank, child in enumerate(children.get(node, ())):
+                measured.at(depth, rank).observe(_conditional(tree, child), tree.tokens[child] == token)
+                found = child if tree.tokens[child] == token else found
+            if found == ROOT:
+                break
+            node = found
 
     def rate(self, position: int, is_tail: bool = False) -> float:
         """Return beta at a position: the share accepted of those whose predecessors were."""
-        return self._positions[is_tail][position].rate
+        return self._measured[is_tail].positions[position].rate
 
-    def calibrate(self, probabilities: Sequence[float], is_tail: bool = False) -> tuple[float, ...]:
-        """Return the expected acceptance of a draft's beginnings, of at most `GAMMA_MAX` tokens; it never rises."""
-        path, before, found = 1.0, 1.0, []
-        for position, here in zip(self._positions[is_tail], probabilities, strict=False):
-            path *= min(1.0, here / before * position.scale)
-            before = here
-            found.append(path)
+    def other_rate(self, rank: int, is_tail: bool = False) -> float:
+        """Return the share accepted of the tokens that were second (rank 1), third, ... for their place."""
+        return self._measured[is_tail].others[rank - 1].rate
+
+    def calibrate(self, tree: DraftTree, is_tail: bool = False) -> tuple[float, ...]:
+        """Return the chance that all tokens up to each node are accepted; it never rises to a child, and those of a node's children
+        are together no more than its own. 0 from `GAMMA_MAX` tokens on."""
+        measured = self._measured[is_tail]
+        if tree.num_first == len(tree):
+            return _along(measured.positions, tree)
+        found, left = [0.0] * len(tree), dict.fromkeys(range(ROOT, len(tree)), 1.0)
+        for node, children in _children(tree).items():
+            for rank, child in enumerate(children):
+                if tree.depths[child] < GAMMA_MAX:
+                    scale = measured.at(tree.depths[child], rank).scale
+                    chance = min(_conditional(tree, child) * scale, left[node])
+                    left[node] -= chance
+                    found[child] = chance * (found[node] if node != ROOT else 1.0)
         return tuple(found)
+
+
+def _along(positions: Sequence[_Position], tree: DraftTree) -> tuple[float, ...]:
+    """The same for a single path, by far the most frequent case."""
+    path, before, found = 1.0, 1.0, []
+    for position, here in zip(positions, tree.probabilities, strict=False):
+        path *= min(1.0, here / before * position.scale)
+        before = here
+        found.append(path)
+    return tuple(found) + (0.0,) * (len(tree) - len(found))
+
+
+def _children(tree: DraftTree) -> dict[int, list[int]]:
+    """The children of each node that has any, the likeliest first, parents before children."""
+    found: dict[int, list[int]] = {}
+    for node, parent in enumerate(tree.parents):
+        found.setdefault(parent, []).append(node)
+    for parent, children in found.items():
+        if len(children) > 1:
+            found[parent] = sorted(children, key=lambda node: (-tree.probabilities[node], node))
+    return dict(sorted(found.items()))
+
+
+def _conditional(tree: DraftTree, node: int) -> float:
+    """The drafter's probability of a token given the ones before."""
+    parent = tree.parents[node]
+    return tree.probabilities[node] / (tree.probabilities[parent] if parent != ROOT else 1.0)

@@ -1,6 +1,7 @@
 """One engine's drafter: a suffix tree for each prompt group it runs, fed by its own rows and by siblings elsewhere.
 
 - A request's own tokens count as much as its siblings'; so does the prompt.
+- Tokens are put into a group's tree when a draft of the group is asked for. Where none ever is, they cost next to nothing.
 - What the engine decodes itself goes through `append` and waits in `take_updates` to be sent to the hub; what the hub sends comes
   through `absorb`. Both may repeat tokens; a gap waits until it is closed.
 - Tokens of a group that is not registered are ignored: messages may come after the end of a group.
@@ -13,6 +14,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from plait.drafting.draft import NO_DRAFT, Draft, DraftIncrement, DraftQuery
+from plait.drafting.draft_tree import NO_TREE, DraftTree, merged
 from plait.drafting.outbox import Outbox
 from plait.drafting.suffix_tree import MIN_PROBABILITY, SuffixTree
 from plait.drafting.token_log import TokenLog
@@ -26,6 +28,25 @@ class _Group:
     tree: SuffixTree
     prompt_tail: tuple[int, ...]
     logs: dict[str, TokenLog] = field(default_factory=dict)
+    unlearnt: dict[Hashable, list[int]] = field(default_factory=dict)
+    """Tokens of each sequence that are not in the tree yet."""
+    num_unlearnt: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.tree.num_tokens + self.num_unlearnt
+
+    def add(self, sequence: Hashable, tokens: Sequence[int]) -> None:
+        waiting = self.unlearnt.get(sequence)
+        if waiting is None:
+            waiting = self.unlearnt[sequence] = []
+        waiting.extend(tokens)
+        self.num_unlearnt += len(tokens)
+
+    def learn(self) -> None:
+        for sequence, tokens in self.unlearnt.items():
+            self.tree.append(sequence, tokens)
+        self.unlearnt, self.num_unlearnt = {}, 0
 
 
 class LocalDrafter:
@@ -44,26 +65,28 @@ class LocalDrafter:
         self._group_of: dict[str, str] = {}
         self._outbox = Outbox()
         self.num_tokens = 0
-        """Tokens held in all trees."""
+        """Tokens held in all trees, or waiting to be learnt."""
+        self.num_unlearnt = 0
+        """Those that wait."""
 
     @property
     def groups(self) -> tuple[str, ...]:
         return tuple(self._groups)
 
     def tree(self, group: str) -> SuffixTree:
-        """The group's tree, to look at."""
-        return self._groups[group].tree
+        """The group's tree with all its tokens, to look at."""
+        return self._learnt(self._groups[group]).tree
 
     def register_group(self, group: str, prompt_tokens: Sequence[int] = (), history: Iterable[Sequence[int]] = ()) -> None:
         """Begin to learn a group's tokens. `history`: earlier answers to the same prompt, which are the first to be given up."""
         if group in self._groups:
             return
-        tree = SuffixTree(self._depth, self._group_tokens)
+        known = self._groups[group] = _Group(
+            SuffixTree(self._depth, self._group_tokens), tuple(prompt_tokens[-PROMPT_TAIL_TOKENS:])
+        )
         named: list[tuple[Hashable, Sequence[int]]] = [(("history", i), tokens) for i, tokens in enumerate(history)]
         for name, tokens in [*named, (("prompt",), prompt_tokens)]:
-            tree.append(name, tokens)
-        self._groups[group] = _Group(tree, tuple(prompt_tokens[-PROMPT_TAIL_TOKENS:]))
-        self.num_tokens += tree.num_tokens
+            self._feed(known, name, tokens)
         self._make_room(group)
 
     def append(self, group: str, request: str, tokens: Sequence[int], start: int | None = None) -> None:
@@ -90,15 +113,16 @@ class LocalDrafter:
     def forget(self, request: str) -> None:
         """Unlearn a request, for instance one that was cancelled. A finished one is kept for its siblings."""
         if (known := self._groups.get(self._group_of.pop(request, ""))) is not None:
-            before = known.tree.num_tokens
+            before = self._learnt(known).num_tokens
             known.tree.remove(request)
-            self.num_tokens += known.tree.num_tokens - before
+            self.num_tokens += known.num_tokens - before
             del known.logs[request]
         self._outbox.drop(request)
 
     def forget_group(self, group: str) -> None:
         if (known := self._groups.pop(group, None)) is not None:
-            self.num_tokens -= known.tree.num_tokens
+            self.num_tokens -= known.num_tokens
+            self.num_unlearnt -= known.num_unlearnt
             for request in known.logs:
                 del self._group_of[request]
 
@@ -110,16 +134,32 @@ class LocalDrafter:
         """Return up to `num_paths` different drafts, the best first."""
         if (known := self._groups.get(query.group)) is None:
             return []
+        tree = self._learnt(known).tree
         if query.context_tail:
-            return known.tree.speculate_paths(query.context_tail, query.max_tokens, num_paths, self._min_probability)
-        return known.tree.speculate_end_paths(query.request, query.max_tokens, num_paths, self._min_probability)
+            return tree.speculate_paths(query.context_tail, query.max_tokens, num_paths, self._min_probability)
+        return tree.speculate_end_paths(query.request, query.max_tokens, num_paths, self._min_probability)
+
+    def speculate_tree(self, query: DraftQuery, num_paths: int) -> DraftTree:
+        """Return what `speculate_paths` gives as a tree."""
+        drafts = self.speculate_paths(query, num_paths) if num_paths > 1 else [self._speculate(query)]
+        return merged(drafts) if drafts else NO_TREE
 
     def _speculate(self, query: DraftQuery) -> Draft:
         if (known := self._groups.get(query.group)) is None:
             return NO_DRAFT
+        tree = self._learnt(known).tree
         if query.context_tail:
-            return known.tree.speculate(query.context_tail, query.max_tokens, self._min_probability)
-        return known.tree.speculate_end(query.request, query.max_tokens, self._min_probability)
+            return tree.speculate(query.context_tail, query.max_tokens, self._min_probability)
+        return tree.speculate_end(query.request, query.max_tokens, self._min_probability)
+
+    def _learnt(self, known: _Group) -> _Group:
+        """The group with all its tokens in its tree."""
+        if known.unlearnt:
+            before = known.num_tokens
+            self.num_unlearnt -= known.num_unlearnt
+            known.learn()
+            self.num_tokens += known.num_tokens - before
+        return known
 
     def _log(self, known: _Group, group: str, request: str) -> TokenLog:
         log = known.logs.get(request)
@@ -135,10 +175,12 @@ class LocalDrafter:
             self._feed(known, request, fresh)
             self._make_room(group)
 
-    def _feed(self, known: _Group, request: str, tokens: Sequence[int]) -> None:
-        before = known.tree.num_tokens
-        known.tree.append(request, tokens)
-        self.num_tokens += known.tree.num_tokens - before
+    def _feed(self, known: _Group, sequence: Hashable, tokens: Sequence[int]) -> None:
+        known.add(sequence, tokens)
+        self.num_tokens += len(tokens)
+        self.num_unlearnt += len(tokens)
+        if known.num_unlearnt > self._group_tokens:
+            self._learnt(known)
 
     def _make_room(self, used: str) -> None:
         """Note that a group was used, and give up others while too many tokens are held."""

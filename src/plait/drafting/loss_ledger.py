@@ -6,7 +6,7 @@ tokens it saves. What is not there cannot be spent. So at every moment
     time with drafting - time without <= max_loss_share x time without + OPENING_STEPS steps
 
 and over any stretch of steps, however well drafting did before, at most `CREDIT_STEPS` steps more than the share.
-Times without drafts are those of the cost model; what drafting added is measured.
+Times without drafts are those of the cost model; what drafting added is measured, and what it saved is told by `saved_time`.
 """
 
 OPENING_STEPS = 0.25

@@ -9,6 +9,9 @@
   is never taken for what a step would take without them; a machine that slows down meanwhile makes drafts look dear until a step
   without drafts tells.
 - A step with drafts never takes less time than one without.
+- Several paths in a row cost more than their tokens. By what factor, the profile may say for some numbers of rows: (rows,
+  `SEVERAL_PATHS`) is a step of `PATHS_WIDTH` tokens per row, in which each row has two paths. Steps with paths correct it, and
+  nothing else.
 """
 
 from bisect import bisect_left
@@ -17,6 +20,7 @@ from itertools import accumulate
 
 FIRST_DRAFT = 0
 """In a profile, in place of the tokens per row: one draft token in all rows together."""
+SEVERAL_PATHS, PATHS_WIDTH = -1, 4
 LEVEL_STEP = 0.1
 SHAPE_STEP = 0.1
 MAX_JUMP = 2.0
@@ -38,6 +42,8 @@ class TargetTime:
     """Seconds of a step, by the number of rows and of tokens in all of them."""
 
     def __init__(self, profile: Mapping[tuple[int, int], float]) -> None:
+        paths_s = {rows: seconds for (rows, width), seconds in profile.items() if width == SEVERAL_PATHS}
+        profile = {pair: seconds for pair, seconds in profile.items() if pair[1] != SEVERAL_PATHS}
         self._rows = sorted({rows for rows, _ in profile})
         self._widths = sorted({width for _, width in profile} - {FIRST_DRAFT})
         expected = {(rows, width) for rows in self._rows for width in self._widths}
@@ -56,6 +62,9 @@ class TargetTime:
         self._shape = [1.0] * len(self._widths)
         self._curves: dict[int, list[tuple[float, int, float]]] = {}
         """Rows -> for each number of extra tokens: profiled seconds, and between which widths it lies and where."""
+        self._paths_rows = sorted(paths_s) or [1]
+        self._paths = [max(1.0, paths_s[n] / self._profiled(n, PATHS_WIDTH)) if paths_s else 1.0 for n in self._paths_rows]
+        self._paths_level = 1.0
 
     def seconds(self, num_rows: int, num_tokens: int) -> float:
         """Return the expected time of a step of `num_tokens` tokens in `num_rows` rows; 0 without rows."""
@@ -75,12 +84,20 @@ class TargetTime:
             found.append(level * least)
         return found
 
-    def observe(self, num_rows: int, num_tokens: int, seconds: float) -> None:
+    def paths_factor(self, num_rows: int) -> float:
+        """By how much more than its tokens say a step takes in which a row has several paths; 1 or more."""
+        x = min(max(num_rows, self._paths_rows[0]), self._paths_rows[-1])
+        return max(1.0, interpolate(self._paths_rows, self._paths, x) * self._paths_level)
+
+    def observe(self, num_rows: int, num_tokens: int, seconds: float, has_paths: bool = False) -> None:
         """Take the measured time of a step."""
-        ratio = seconds / self.seconds(num_rows, num_tokens)
+        expected_s = self.seconds(num_rows, num_tokens)
+        ratio = seconds / (expected_s * self.paths_factor(num_rows) if has_paths else expected_s)
         error = min(max(ratio, 1 / MAX_JUMP), MAX_JUMP) - 1
         width = num_tokens / num_rows
-        if width > 1 and len(self._widths) > 1:
+        if has_paths:
+            self._paths_level = max(self._paths_level * (1 + SHAPE_STEP * error), 1 / MAX_JUMP)
+        elif width > 1 and len(self._widths) > 1:
             nearest = min(range(1, len(self._widths)), key=lambda i: abs(self._widths[i] - width))
             self._shape[nearest] *= 1 + SHAPE_STEP * error
         else:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from plait.drafting.draft_tree import ROOT, DraftTree
 from plait.engine.batch import DecodeBatch
 from plait.engine.mixer import AdapterMixer
 from plait.engine.row import Row, by_decoder
@@ -26,6 +27,8 @@ class Run:
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
     num_fed: int = 1
+    nodes: tuple[int, ...] = ()
+    """Of the draft, those that came true."""
 
 
 class Drawing:
@@ -48,16 +51,16 @@ class Drawing:
         if self.speculation is None:
             return self._plain(decoder, all_rows, places, data)
         rows = [all_rows[place] for place in places]
-        drafts = self.speculation.drafts(rows, data.shape[4], decoder.config.vocab_size)
+        trees = self.speculation.drafts(rows, data.shape[4], decoder.config.vocab_size)
         before = self.speculation.clock()
-        has_drafts = any(drafts)
-        runs = (
-            self._verified(decoder, all_rows, places, drafts, data) if has_drafts else self._plain(decoder, all_rows, places, data)
-        )
+        if trees is None:
+            runs = self._plain(decoder, all_rows, places, data)
+        else:
+            runs = self._verified(decoder, all_rows, places, trees, data)
         decode_s = self.speculation.clock() - before
-        for row, draft in zip(rows, drafts, strict=True):
-            row.num_drafted = len(draft)
-        self.speculation.measured(rows, [len(draft) for draft in drafts], [len(run.tokens) for run in runs], decode_s)
+        for index, row in enumerate(rows):
+            row.num_drafted = 0 if trees is None else trees[index].depth
+        self.speculation.measured(rows, trees, [run.tokens for run in runs], decode_s)
         return runs
 
     def _plain(self, decoder: Decoder, all_rows: Sequence[Row], places: Sequence[int], data: Tensor) -> list[Run]:
@@ -76,27 +79,31 @@ class Drawing:
         decoder: Decoder,
         all_rows: Sequence[Row],
         places: Sequence[int],
-        drafts: Sequence[tuple[int, ...]],
+        trees: Sequence[DraftTree],
         data: Tensor,
     ) -> list[Run]:
         rows = [all_rows[place] for place in places]
-        owners = [row.adapter for row, draft in zip(rows, drafts, strict=True) for _ in range(1 + len(draft))]
+        owners = [row.adapter for row, tree in zip(rows, trees, strict=True) for _ in range(1 + len(tree))]
         lora = self.mixer.for_decode(owners, [row.adapter for row in all_rows])
-        draws = draw_after_each(decoder, self.sampler, data, rows, places, drafts, lora)
-        return [accepted_run(draft, draw) for draft, draw in zip(drafts, draws, strict=True)]
+        draws, attention = draw_after_each(decoder, self.sampler, data, rows, places, trees, lora)
+        runs = [accepted_run(tree, draw) for tree, draw in zip(trees, draws, strict=True)]
+        for index, run in enumerate(runs):
+            attention.adopt(index, run.nodes)
+        return runs
 
 
-def accepted_run(draft: Sequence[int], draw: Draw) -> Run:
-    """The drawn tokens up to the first that the draft does not have; `draw` has one more than the draft. Pure.
+def accepted_run(tree: DraftTree, draw: Draw) -> Run:
+    """The drawn tokens along the tree up to the first that it does not have; `draw` has one after the row's last token, and one
+    after each node. Pure.
 
     Each was drawn from the policy's own distribution at its position, given the ones before: that is plain decoding.
     """
-    count = 1
-    for guess, token in zip(draft, draw.tokens_R, strict=False):
-        if guess != token:
-            break
-        count += 1
-    logprobs = tuple(draw.logprobs_R[:count])
-    if draft and not all(map(math.isfinite, logprobs)):
-        return Run((), (), len(draft) + 1)
-    return Run(tuple(draw.tokens_R[:count]), logprobs, len(draft) + 1)
+    moves = {(parent, token): node for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True))}
+    nodes = [ROOT]
+    while (node := moves.get((nodes[-1], draw.tokens_R[nodes[-1] + 1]))) is not None:
+        nodes.append(node)
+    logprobs = tuple(draw.logprobs_R[node + 1] for node in nodes)
+    num_fed = 1 + max(tree.num_first, len(nodes) - 1)
+    if len(tree) and not all(map(math.isfinite, logprobs)):
+        return Run((), (), num_fed)
+    return Run(tuple(draw.tokens_R[node + 1] for node in nodes), logprobs, num_fed, tuple(nodes[1:]))

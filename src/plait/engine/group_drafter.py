@@ -1,18 +1,19 @@
 """Drafts rows from their siblings: joins a `LocalDrafter` and a `DraftPlanner` to what the engine asks of a drafter.
 
-- The planner decides whether to draft and how many tokens of each draft to verify.
-- Tokens are learned whether or not drafts are made, so that siblings here and elsewhere profit.
+- The planner decides whether to draft and which tokens of each draft to verify.
+- Tokens are kept whether or not drafts are made, so that siblings here and elsewhere profit.
 - A group is followed from the moment a chunk of it is queued, so that no token of a sibling elsewhere is missed.
 - A generation without a group drafts from itself alone, and nobody else is told of it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from plait.drafting.cost_model import DraftPlan
-from plait.drafting.draft import NO_DRAFT, Draft, DraftIncrement, DraftQuery
+from plait.drafting.draft import DraftIncrement, DraftQuery
+from plait.drafting.draft_tree import NO_TREE, DraftTree
 from plait.drafting.local_drafter import LocalDrafter
-from plait.drafting.planner import DraftPlanner
+from plait.drafting.planner import DraftPlanner, Step
 from plait.engine.speculation import DraftWish, StepReport
 
 ALONE = "alone/"
@@ -24,6 +25,8 @@ class _Running:
     group: str
     num_tokens: int
     """Of the generation, that the drafter knows."""
+    fresh: list[int] = field(default_factory=list)
+    """Tokens after them."""
 
 
 class GroupDrafter:
@@ -35,7 +38,7 @@ class GroupDrafter:
         self._num_new_tokens = 0
         self._has_ended = False
         self._plan: DraftPlan | None = None
-        self._drafts: list[Draft] = []
+        self._trees: list[DraftTree] = []
         self._is_tail: list[bool] = []
 
     # ---- siblings elsewhere
@@ -45,6 +48,7 @@ class GroupDrafter:
         if self._num_new_tokens < self.update_tokens and not self._has_ended:
             return []
         self._num_new_tokens, self._has_ended = 0, False
+        self._tell_all()
         return self.local.take_updates()
 
     def take_in(self, increments: Iterable[DraftIncrement]) -> None:
@@ -62,46 +66,62 @@ class GroupDrafter:
             self.local.register_group(group, prompt)
 
     def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...]) -> None:
-        running = self._running[request_id] = _Running(group or ALONE + request_id, 0)
+        running = self._running[request_id] = _Running(group or ALONE + request_id, 0, list(generated))
         self.local.register_group(running.group, prompt)
-        self._learn(request_id, running, generated)
+        self._tell(request_id, running)
+        self.planner.saved.start(request_id)
 
     def drawn(self, request_id: str, tokens: Sequence[int]) -> None:
-        self._learn(request_id, self._running[request_id], tokens)
+        self._running[request_id].fresh += tokens
+        self._num_new_tokens += len(tokens)
 
     def measured(self, report: StepReport) -> None:
-        self.planner.observe(
-            report.num_rows, report.decode_s, self._plan, self._drafts, report.accepted_R, self._is_tail, report.draft_s
-        )
+        step = None
+        if self._plan is not None:
+            step = Step(self._plan, self._trees, self._is_tail, report.request_ids, report.drawn_R)
+        self.planner.observe(report.num_rows, report.decode_s, step, report.draft_s)
 
     def end(self, request_id: str) -> None:
         running = self._running.pop(request_id)
+        self.planner.saved.end(request_id)
         if running.group.startswith(ALONE):
             self.local.forget_group(running.group)
         else:
+            self._tell(request_id, running)
             self._has_ended = True
 
-    def _learn(self, request_id: str, running: _Running, tokens: Sequence[int]) -> None:
-        start = running.num_tokens
-        running.num_tokens += len(tokens)
+    def _tell_all(self) -> None:
+        for request_id, running in self._running.items():
+            if running.fresh:
+                self._tell(request_id, running)
+
+    def _tell(self, request_id: str, running: _Running) -> None:
+        """Hand the drafter what it does not know yet."""
+        start, tokens = running.num_tokens, running.fresh
+        running.num_tokens, running.fresh = start + len(tokens), []
         if running.group.startswith(ALONE):
             self.local.absorb([DraftIncrement(running.group, request_id, start, tuple(tokens))])
         else:
             self.local.append(running.group, request_id, tokens, start)
-            self._num_new_tokens += len(tokens)
+
+    @property
+    def _num_unlearnt(self) -> int:
+        return self.local.num_unlearnt + sum(len(running.fresh) for running in self._running.values())
 
     # ---- what the engine asks
 
-    def draft(self, wishes: Sequence[DraftWish]) -> list[tuple[int, ...]]:
-        self._plan, self._drafts = None, []
-        if not self.planner.wants_drafts(len(wishes)):
-            return [()] * len(wishes)
-        self._drafts, self._is_tail = [self._draft(wish) for wish in wishes], [wish.is_tail for wish in wishes]
-        self._plan = self.planner.plan(self._drafts, self._is_tail)
-        return [draft.tokens[:length] for draft, length in zip(self._drafts, self._plan.draft_tokens, strict=True)]
+    def wants_drafts(self, num_rows: int, is_tail: bool) -> bool:
+        self._plan = None
+        return self.planner.wants_drafts(num_rows, is_tail, self._num_unlearnt)
 
-    def _draft(self, wish: DraftWish) -> Draft:
+    def draft(self, wishes: Sequence[DraftWish]) -> list[DraftTree]:
+        self._tell_all()
+        self._trees, self._is_tail = [self._tree(wish) for wish in wishes], [wish.is_tail for wish in wishes]
+        self._plan = self.planner.plan(self._trees, self._is_tail)
+        return [tree.pick(nodes) for tree, nodes in zip(self._trees, self._plan.nodes, strict=True)]
+
+    def _tree(self, wish: DraftWish) -> DraftTree:
         if wish.max_tokens <= 0:
-            return NO_DRAFT
+            return NO_TREE
         query = DraftQuery(self._running[wish.request_id].group, wish.request_id, max_tokens=wish.max_tokens)
-        return self.local.batch_speculate([query])[0]
+        return self.local.speculate_tree(query, min(wish.max_paths, self.planner.num_paths))

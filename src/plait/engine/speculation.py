@@ -1,13 +1,15 @@
 """What the engine asks of a drafter, and what it tells it.
 
-A draft is a guess of a row's next tokens. The engine draws the token at each position as it would without a draft and goes on past
-it only if the draft has the same one: a wrong draft costs time and changes nothing. The clock is passed in; times are in seconds.
+A draft is a guess of a row's next tokens: one path or, where only a few rows are left, a tree of several. The engine draws the
+token at each position as it would without a draft and goes on past it only if the draft has the same one: a wrong draft costs time
+and changes nothing. The clock is passed in; times are in seconds.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from plait.drafting.draft_tree import MAX_PATHS, NO_TREE, DraftTree
 from plait.engine.row import Row
 from plait.types.chunks import Chunk
 
@@ -20,26 +22,30 @@ MAX_DRAFT_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class DraftWish:
-    """A row that is about to draw. A draft longer than `max_tokens` is cut."""
+    """A row that is about to draw. A draft with longer paths than `max_tokens`, or with more of them than `max_paths`, is cut."""
 
     request_id: str
     max_tokens: int
     is_tail: bool = False
     """At most `TAIL_ROWS` rows draw and nothing waits: these are the last."""
 
+    @property
+    def max_paths(self) -> int:
+        """Further paths pay where few rows leave much of a processor's width unused."""
+        return MAX_PATHS if self.is_tail else 1
+
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One decode step of the rows `request_ids`: how many tokens were proposed for each and how many of them were drawn indeed.
+    """One decode step of the rows `request_ids`: what was verified for each and what each drew.
 
-    `draft_s` is what asking for drafts took, `decode_s` the forward pass and the draw. `drawn_tokens` includes one of each row
+    `draft_s` is what asking for drafts took, `decode_s` the forward pass and the draw. `drawn_R` includes one token of each row
     that is no draft's, and what comes after a stop and is dropped.
     """
 
     request_ids: tuple[str, ...]
-    proposed_R: tuple[int, ...]
-    accepted_R: tuple[int, ...]
-    drawn_tokens: int
+    trees_R: tuple[DraftTree, ...]
+    drawn_R: tuple[tuple[int, ...], ...]
     draft_s: float
     decode_s: float
 
@@ -48,16 +54,24 @@ class StepReport:
         return len(self.request_ids)
 
     @property
-    def num_proposed(self) -> int:
-        return sum(self.proposed_R)
+    def proposed_R(self) -> tuple[int, ...]:
+        return tuple(map(len, self.trees_R))
 
     @property
-    def num_accepted(self) -> int:
-        return sum(self.accepted_R)
+    def accepted_R(self) -> tuple[int, ...]:
+        return tuple(max(0, len(tokens) - 1) for tokens in self.drawn_R)
+
+    @property
+    def drawn_tokens(self) -> int:
+        return sum(map(len, self.drawn_R))
 
 
 class Drafter(Protocol):
     """Is asked before each decode step; `engine.group_drafter` has one that drafts from siblings."""
+
+    def wants_drafts(self, num_rows: int, is_tail: bool) -> bool:
+        """Whether to ask for drafts before a step of so many rows."""
+        ...
 
     def follow(self, group: str, prompt: tuple[int, ...]) -> None:
         """A chunk of the group waits to start; empty: it is alone."""
@@ -67,7 +81,7 @@ class Drafter(Protocol):
         """A chunk starts; `generated` are the tokens of its generation's earlier chunks."""
         ...
 
-    def draft(self, wishes: Sequence[DraftWish]) -> Sequence[Sequence[int]]:
+    def draft(self, wishes: Sequence[DraftWish]) -> Sequence[DraftTree]:
         """A draft for each of the rows that are about to draw; empty for none."""
         ...
 
@@ -76,7 +90,7 @@ class Drafter(Protocol):
         ...
 
     def measured(self, report: StepReport) -> None:
-        """What the step was worth; comes after each `draft`."""
+        """What the step was worth; comes after each `wants_drafts`."""
         ...
 
     def end(self, request_id: str) -> None:
@@ -95,6 +109,10 @@ class Speculation:
         """Rows of all steps together."""
         self.num_verified_rows = 0
         """How often a row had a draft to verify."""
+        self.num_branched_rows = 0
+        """How often a row had several paths to verify."""
+        self.num_branch_tokens = 0
+        """Tokens accepted beside the first path."""
         self.num_proposed = 0
         self.num_accepted = 0
         self.num_drawn = 0
@@ -115,28 +133,40 @@ class Speculation:
         chunk, prompt = row.chunk, prompt_of(row.chunk)
         self.drafter.start(chunk.group, row.generation, prompt, chunk.context_tokens[len(prompt) :])
 
-    def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> list[tuple[int, ...]]:
-        """What to verify for each row, within what its chunk may still draw and its slot holds."""
+    def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> list[DraftTree] | None:
+        """What to verify for each row, within what its chunk may still draw and its slot holds; None, if there is nothing."""
         before = self.clock()
         is_tail = not self.num_waiting and len(rows) <= TAIL_ROWS
-        wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens), is_tail) for row in rows]
-        drafts = self.drafter.draft(wishes)
-        known = [known_tokens(draft[: wish.max_tokens], vocab_size) for draft, wish in zip(drafts, wishes, strict=True)]
+        trees: list[DraftTree] = []
+        if self.drafter.wants_drafts(len(rows), is_tail):
+            wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens), is_tail) for row in rows]
+            drafts = self.drafter.draft(wishes)
+            trees = [tree.cut(wish.max_tokens, wish.max_paths, vocab_size) for tree, wish in zip(drafts, wishes, strict=True)]
         self._draft_s = self.clock() - before
-        return known
+        return trees if any(trees) else None
 
-    def measured(self, rows: Sequence[Row], proposed_R: Sequence[int], drawn_R: Sequence[int], decode_s: float) -> None:
-        """Count a step in which each row drew so many tokens, and tell the drafter."""
-        names, accepted_R = tuple(row.generation for row in rows), tuple(max(0, drawn - 1) for drawn in drawn_R)
-        report = StepReport(names, tuple(proposed_R), accepted_R, sum(drawn_R), self._draft_s, decode_s)
+    def measured(
+        self, rows: Sequence[Row], trees: Sequence[DraftTree] | None, drawn_R: Sequence[tuple[int, ...]], decode_s: float
+    ) -> None:
+        """Count a step in which each row drew these tokens, and tell the drafter."""
+        names, verified = tuple(row.generation for row in rows), (NO_TREE,) * len(rows) if trees is None else tuple(trees)
+        report = StepReport(names, verified, tuple(drawn_R), self._draft_s, decode_s)
         self.num_steps += 1
-        self.num_verify_steps += report.num_proposed > 0
         self.num_rows += report.num_rows
-        self.num_verified_rows += sum(num > 0 for num in proposed_R)
-        self.num_proposed += report.num_proposed
-        self.num_accepted += report.num_accepted
         self.num_drawn += report.drawn_tokens
+        if trees is not None:
+            self._count(report)
         self.drafter.measured(report)
+
+    def _count(self, report: StepReport) -> None:
+        self.num_verify_steps += 1
+        for tree, tokens in zip(report.trees_R, report.drawn_R, strict=True):
+            if len(tree):
+                self.num_verified_rows += 1
+                self.num_proposed += len(tree)
+                self.num_accepted += max(0, len(tokens) - 1)
+                self.num_branched_rows += tree.num_first < len(tree)
+                self.num_branch_tokens += sum(node >= tree.num_first for node in tree.follow(tokens))
 
 
 def prompt_of(chunk: Chunk) -> tuple[int, ...]:
@@ -149,11 +179,3 @@ def most_draft_tokens(row: Row, slot_tokens: int) -> int:
     num_tokens = len(row.tokens)
     may_draw = min(row.longest_tokens - num_tokens, row.chunk.sampling.max_new_tokens - row.rule.num_generated)
     return max(0, min(MAX_DRAFT_TOKENS, may_draw - 1, slot_tokens - num_tokens)) if row.may_draft else 0
-
-
-def known_tokens(draft: Sequence[int], vocab_size: int) -> tuple[int, ...]:
-    """A draft up to the first token that the model does not know: drafts come from elsewhere. Pure."""
-    for place, token in enumerate(draft):
-        if not 0 <= token < vocab_size:
-            return tuple(draft[:place])
-    return tuple(draft)
