@@ -113,7 +113,8 @@ def _paper(name: str, found: Mapping[str, Any]) -> Iterator[str]:
               percent(r["utilisation"])) for r in grid],
         )  # fmt: skip
     command = found["command"].split(" --results")[0]
-    yield f"`plait simulate {name}`; the figures above are of `{command}`, those of `{FULL}{name}` are more."
+    more = "" if command == f"{FULL}{name}" else f", those of `{FULL}{name}` are more"
+    yield f"`plait simulate {name}`; the figures above are of `{command}`{more}."
 
 
 def _validation(found: Mapping[str, Any]) -> Iterator[str]:
