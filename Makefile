@@ -17,8 +17,8 @@ COOKBOOK := tinker-cookbook==0.6.1
 TORCH_INDEX ?=
 # More for pytest, such as ARGS="tests/state -x".
 ARGS ?=
-# Processes that share the test files; each file runs in one of them.
-TEST_PROCESSES ?= 2
+# Processes that share the test files; each file runs in one of them. One more than two cores have: many tests wait for others.
+TEST_PROCESSES ?= 3
 
 .PHONY: help setup demo test test-vllm check format bench bench-peers cookbook docs clean
 
