@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.simulation.measured_costs import MeasuredCosts
+from plait.simulation.measured_costs import MeasuredCosts, profile_costs
 from plait.simulation.profile import Fit, Point, Profile, decode_terms, errors_of, held_out_error, read_profile, token_terms
 from plait.types.errors import ConfigError
 
@@ -54,3 +54,12 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
         read_profile(tmp_path / "none.json")
     with pytest.raises(ConfigError, match="no points of train"):
         MeasuredCosts(profile(train=()))
+
+
+def test_a_file_that_was_measured_again_counts_as_it_is_now(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    profile().write(path)
+    before = profile_costs(str(path))
+    assert profile_costs(str(path)) is before, "one fit for all systems of a scenario"
+    profile(optimizer_s=0.5).write(path)
+    assert profile_costs(str(path)).optimizer_s() == 0.5

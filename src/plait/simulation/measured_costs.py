@@ -47,7 +47,11 @@ class MeasuredCosts:
         return num_tokens / self.profile.fetch_tokens_per_s
 
 
-@cache
 def profile_costs(path: str) -> MeasuredCosts:
-    """Of a file; ConfigError if it is no profile, or not a whole one."""
-    return MeasuredCosts(read_profile(Path(path)))
+    """Of a file as it is now; ConfigError if it is no profile, or not a whole one."""
+    return _fitted(read_profile(Path(path)))
+
+
+@cache
+def _fitted(profile: Profile) -> MeasuredCosts:
+    return MeasuredCosts(profile)
