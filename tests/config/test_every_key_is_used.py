@@ -10,6 +10,7 @@ import plait
 from plait.config.known_keys import walk_keys
 from plait.config.run import RunSettings
 from plait.config.server import ServerSettings
+from plait.types.python_syntax import parse_module
 
 SOURCE = Path(plait.__file__).parent
 ONLY_TALK = (SOURCE / "config", SOURCE / "cli")
@@ -28,7 +29,7 @@ ALLOWED = {
 def attributes_read() -> frozenset[str]:
     """Names after a dot in all modules that do something."""
     paths = [path for path in SOURCE.rglob("*.py") if path.parent not in ONLY_TALK]
-    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text())))
+    nodes = (node for path in paths for node in ast.walk(parse_module(path.read_text())))
     return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
 
 

@@ -26,6 +26,7 @@ from plait.simulation.hardware import accelerator
 from plait.simulation.job_shape import JobShape, PartShape
 from plait.simulation.jobs import SimulatedJob
 from plait.simulation.plexrl_jobs import SIZES, PlexrlWorkload, plexrl_jobs
+from plait.types.python_syntax import parse_module
 
 SWITCH_S = 3.0
 
@@ -137,7 +138,7 @@ def test_no_order_is_written_a_second_time(package: str) -> None:
     """Nothing in the package picks among calls, or is named after an order."""
     folder = Path(plait.__file__).parent / package
     for path in sorted(folder.glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse_module(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 name = node.name.replace("_", "").lower()
                 assert name not in ORDER_NAMES, f"{path.name} has {node.name}: use plait.scheduling.orders"

@@ -17,6 +17,7 @@ from plait.environments.split import GeneratedSplit
 from plait.rewards.answers import calculator_call, last_number
 from plait.types.errors import ConfigError
 from plait.types.messages import Message
+from plait.types.python_syntax import parse_expression
 from plait.types.seeds import derive_seed
 
 MAX_EXPRESSION_CHARACTERS = 64
@@ -103,7 +104,7 @@ def evaluate(expression: str) -> int:
     if len(expression) > MAX_EXPRESSION_CHARACTERS:
         raise ValueError(f"the expression has {len(expression)} characters; {MAX_EXPRESSION_CHARACTERS} are allowed")
     try:
-        return _evaluate_node(ast.parse(expression.strip(), mode="eval").body)
+        return _evaluate_node(parse_expression(expression.strip()).body)
     except (SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError(f"{expression!r} is not arithmetic") from error
 

@@ -12,6 +12,7 @@ from plait.config.server import ServerFullSettings, ServerLoraSettings, ServerSe
 from plait.server.managed.evaluating_tasks import EVALUATING_TASKS
 from plait.server.managed.submission import Submission, read_submission, with_files
 from plait.types.errors import ConfigError
+from plait.types.python_syntax import parse_module
 from tests.server.managed.task_files import task, task_file
 
 SERVER = ServerSettings(
@@ -115,7 +116,7 @@ def test_no_task_runs_answers_as_python() -> None:
 
 
 def _runs_strings(file: Path) -> bool:
-    calls = [node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+    calls = [node.func for node in ast.walk(parse_module(file.read_text())) if isinstance(node, ast.Call)]
     names = {call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "") for call in calls}
     return bool(names & {"eval", "exec", "parse_expr", "sympify"})
 
