@@ -80,15 +80,19 @@ def find_shortages(estimate: RunEstimate, settings: RunSettings, device: str) ->
 
 
 def _too_many_threads(settings: RunSettings, cores: int) -> list[str]:
-    parts = [part for part in map(settings.of_model, settings.used_models) if part.workers.layout == "split"]
-    split = [part.workers for part in parts]
+    parts = [part for part in map(settings.of_model, settings.used_models) if part.workers.rolls_out_apart]
+    split, shared = [part.workers for part in parts], settings.workers
     threads = sum(w.rollout_engines * w.rollout_threads for w in split)
-    threads += sum(part.workers.train_workers * part.train_ranks * part.workers.train_threads for part in parts)
+    if shared.layout == "multiplexed_training":
+        threads += shared.groups * shared.train_threads
+    else:
+        threads += sum(part.workers.train_workers * part.train_ranks * part.workers.train_threads for part in parts)
     if threads <= cores:
         return []
     engines = "rollout_engines x workers." if any(w.rollout_engines > 1 for w in split) else ""
     trainers = "train_workers x workers." if any(w.train_workers > 1 for w in split) else ""
     trainers += "train_ranks x workers." if any(part.train_ranks > 1 for part in parts) else ""
+    trainers += "groups x workers." if shared.groups > 1 else ""
     models = " of all base models" if len(split) > 1 else ""
     return [
         f"workers.{engines}rollout_threads + workers.{trainers}train_threads{models} = {threads} on {cores} cores: "

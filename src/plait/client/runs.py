@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,7 +99,7 @@ async def drive(
         driver.listeners += run.listeners
         if on_start is not None:
             on_start(driver)
-        async with workers.placing(driver.emit):
+        async with aclosing(workers), workers.placing(driver.emit):
             return await driver.run(resumed=bool(run.history))
     finally:
         await environments.close()

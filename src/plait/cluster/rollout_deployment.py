@@ -16,7 +16,6 @@ import msgspec
 from plait.cluster.controller_folder import controller_folder
 from plait.cluster.engine_sampler import EngineSampler
 from plait.cluster.executors.choice import make_executor
-from plait.cluster.groups.grouped_workers import GroupedWorkers
 from plait.cluster.kv_tiers import make_tiers, with_tiers
 from plait.cluster.length_keeper import LengthKeeper
 from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, Starting, TokensDrawn
@@ -118,8 +117,7 @@ class RolloutDeployment:
         self._sampler = EngineSampler()
         self._held: list[ToTrainer] | None = None
         """While the workers move: what is to be sent to trainers after it."""
-        if isinstance(self.workers, GroupedWorkers):
-            self.workers.on_move = self
+        self.workers.on_move = self
 
     def train(self, message: ToTrainer) -> None:
         """To the trainer that has the adapter, or is to have it."""
@@ -174,7 +172,7 @@ class RolloutDeployment:
         held, self._held = self._held or [], None
         lost: Sequence[str] = ()
         if is_up:
-            for engine in self.workers.engine_names:
+            for engine in self.workers.moving_engines:
                 self._detach(engine)
                 self._attach(engine)
         if is_up and has_moved:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from plait.cluster.client import WorkerClient
 from plait.cluster.executors.carrier import Executor
@@ -33,10 +33,17 @@ from plait.config.checks import Deployable
 from plait.types.chunks import Chunk
 from plait.types.errors import WorkerFailure
 
+if TYPE_CHECKING:
+    from plait.cluster.groups.group_move import MoveListener
+
 RESTART_WINDOW_S = 3600.0
 
 
 class Workers:
+    on_move: "MoveListener | None" = None
+    moving_engines: tuple[str, ...] = ()
+    """These workers stay where they are."""
+
     def __init__(
         self,
         configurations: Sequence[Configure],
@@ -168,6 +175,14 @@ class WorkerSet(Protocol):
     def engine_names(self) -> tuple[str, ...]: ...
     @property
     def pids(self) -> dict[str, int]: ...
+    @property
+    def moving_engines(self) -> tuple[str, ...]:
+        """Those that are elsewhere after a move of these workers."""
+        ...
+
+    on_move: "MoveListener | None"
+    """Set by who is to hear of moves."""
+
     async def start(self) -> Ready: ...
     def send_to(self, worker: str, message: ToWorker) -> None: ...
     def lend_threads(self, trainer_is_idle: bool) -> None: ...

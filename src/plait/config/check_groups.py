@@ -8,7 +8,7 @@ from plait.config.run import FurtherModelSettings, ModelSettings, WorkerSettings
 def check_groups(workers: WorkerSettings, first: ModelSettings, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
     """More groups than base models to put there, and how to place them where there is no choice."""
     num_models = 1 + len(further)
-    is_multiplexed = workers.layout == "multiplexed"
+    is_multiplexed = workers.is_multiplexed
     if is_multiplexed and workers.groups > num_models:
         models = "1 base model is" if num_models == 1 else f"{num_models} base models are"
         yield f"workers.groups = {workers.groups} leaves groups without work where {models} served: lower it to {num_models}"

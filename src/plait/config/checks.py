@@ -88,10 +88,11 @@ def _check_workers(workers: DeploymentWorkerSettings, engine: EngineSettings, ow
     yield from _check_executor(workers, engine, own, engine_key)
     if workers.layout == "split":
         return
-    for key in ("rollout_engines", "train_workers", "train_ranks"):
+    training_keys = ("train_workers", "train_ranks")
+    for key in training_keys if workers.rolls_out_apart else ("rollout_engines", *training_keys):
         if (number := getattr(workers, key)) > 1:
             yield f'{own}workers.{key} = {number} needs processes of their own: choose {own}workers.layout = "split"'
-    if engine.kind == "vllm":
+    if engine.kind == "vllm" and not workers.rolls_out_apart:
         yield f'{engine_key}engine.kind = "vllm" needs processes of its own: choose {own}workers.layout = "split"'
 
 
@@ -107,9 +108,6 @@ def _check_executor(workers: DeploymentWorkerSettings, engine: EngineSettings, o
     if engine.python and workers.executor != "process":
         executor = f'{own}workers.executor = "{workers.executor}"'
         yield f'{engine_key}engine.python = "{engine.python}" has no effect on {executor}: remove it'
-    if workers.layout == "multiplexed" and workers.executor != "process":
-        executor = f'{own}workers.executor = "{workers.executor}"'
-        yield f'{executor} has no effect with {own}workers.layout = "multiplexed", whose groups are processes: remove it'
 
 
 def _check_cluster(first: WorkerSettings, workers: DeploymentWorkerSettings, own: str) -> Iterator[str]:
@@ -119,9 +117,9 @@ def _check_cluster(first: WorkerSettings, workers: DeploymentWorkerSettings, own
 
 
 def _check_multiplexing(workers: WorkerSettings, device: str, further: Sequence[FurtherModelSettings]) -> Iterator[str]:
-    is_multiplexed = workers.layout == "multiplexed"
+    is_multiplexed = workers.is_multiplexed
     if is_multiplexed and workers.device_bytes is None:
-        yield 'workers.layout = "multiplexed" shares out what the device has: set workers.device_bytes'
+        yield f'workers.layout = "{workers.layout}" shares out what the device has: set workers.device_bytes'
     if is_multiplexed and workers.disk_bytes and workers.host_bytes is None:
         yield f"workers.disk_bytes = {workers.disk_bytes} is for what main memory has no room for: set workers.host_bytes"
     for key in ("device_bytes", "host_bytes", "disk_bytes", "order", "groups"):
@@ -129,7 +127,7 @@ def _check_multiplexing(workers: WorkerSettings, device: str, further: Sequence[
             yield f'workers.{key} has no effect with workers.layout = "{workers.layout}": remove it, or choose "multiplexed"'
     for index, model in enumerate(further):
         own = f'models[{index}] (name "{model.name}")'
-        if model.workers is not None and (model.workers.layout == "multiplexed" or is_multiplexed):
+        if model.workers is not None and (model.workers.is_multiplexed or is_multiplexed):
             yield f"{own}.workers has no effect where workers are multiplexed: remove it"
         if is_multiplexed and model.device != device:
             yield f'{own}.device = "{model.device}" and model.device = "{device}" cannot be multiplexed: choose one for both'

@@ -177,9 +177,10 @@ def _warm_start_tokens(task: TaskSettings) -> int:
 def _memory(settings: RunSettings, model: ModelConfig, tasks: tuple[TaskSizes, ...]) -> tuple[Need, ...]:
     value_bytes, engines = BYTES_PER_VALUE[settings.model.dtype], settings.workers.rollout_engines
     trainers, passes = settings.workers.train_workers, settings.workers.train_workers * settings.train_ranks
-    copies = {"split": engines + trainers, "shared": 1, "multiplexed": engines + trainers + 1}[settings.workers.layout]
+    is_multiplexed = settings.workers.is_multiplexed
+    copies = 1 if settings.workers.layout == "shared" else engines + trainers + is_multiplexed
     counted = f"{copies} process{'es' * (copies > 1)}"
-    if settings.workers.layout == "multiplexed":
+    if is_multiplexed:
         counted = f"{copies}: one laid out for each deployment, one for what is parked"
     weights = model.num_parameters * value_bytes
     adapter_bytes = sum(task.adapter_parameters for task in tasks) * ADAPTER_BYTES_PER_VALUE
@@ -278,6 +279,6 @@ def _time_s(settings: RunSettings, tasks: tuple[TaskSizes, ...]) -> float:
     """Workers overlap over tasks; within one task rollout and training follow each other."""
     rollout_s = sum(task.rollout_s for task in tasks)
     training_s = sum(task.training_s for task in tasks) / settings.workers.train_workers
-    if settings.workers.layout != "split":
+    if not settings.workers.rolls_out_apart:
         return rollout_s + training_s
     return max(rollout_s, training_s, *(task.rollout_s + task.training_s for task in tasks))

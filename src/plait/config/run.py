@@ -34,9 +34,10 @@ class ModelSettings(Settings):
 class DeploymentWorkerSettings(Settings):
     """The processes of one base model."""
 
-    layout: Literal["split", "shared", "multiplexed"] = "split"
+    layout: Literal["split", "shared", "multiplexed", "multiplexed_training"] = "split"
     """"split": rollout and training in a process each; "shared": one process does both; "multiplexed": one process does both for
-    all base models, one call at a time, with on the device what fits `device_bytes`; several if there are `groups`."""
+    all base models, one call at a time, with on the device what fits `device_bytes`; several if there are `groups`.
+    "multiplexed_training": such groups train, and each base model rolls out in processes of its own."""
     rollout_engines: Annotated[int, Field(ge=1, le=64)] = 1
     """Rollout processes, each with the model and a cache of its own. A generation may go on at another after each chunk."""
     rollout_threads: Annotated[int, Field(ge=1)] = 1
@@ -61,6 +62,15 @@ class DeploymentWorkerSettings(Settings):
     """"pack": on as few nodes of the Ray cluster as there is room on; "spread": on as many as there are."""
     max_restarts: Annotated[int, Field(ge=0)] = 3
     """How often lost worker processes are replaced within an hour; one more loss fails the run."""
+
+    @property
+    def is_multiplexed(self) -> bool:
+        return self.layout in ("multiplexed", "multiplexed_training")
+
+    @property
+    def rolls_out_apart(self) -> bool:
+        """Each base model has processes that only roll out."""
+        return self.layout in ("split", "multiplexed_training")
 
 
 class WorkerSettings(DeploymentWorkerSettings):

@@ -181,6 +181,7 @@ class Service:
         await self.usage.flush()
         await self._placing.aclose()
         await self.bases.close()
+        await self.workers.aclose()
         await self.database.close()
 
     async def wait_until_failed(self) -> Exception:

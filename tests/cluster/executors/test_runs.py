@@ -210,6 +210,27 @@ def test_killed_actors_and_lost_nodes_change_nothing(
     assert all(f"worker {event.worker!r} (process" in event.cause for event in lost)
 
 
+def test_a_worker_group_is_an_actor_that_may_be_killed(nodes: Nodes, folder: Path, expected: Digests) -> None:
+    """It trains; rollouts have an actor of their own."""
+    killed: list[int] = []
+
+    def kill_once(driver: RunDriver, event: AnyEvent) -> None:
+        if getattr(event, "step", 0) == 1 and not killed:
+            assert isinstance(driver.compute, OwnCompute)
+            pids = driver.compute.workers.pids
+            assert set(pids) == {"rollout", "train"}
+            assert nodes.worker_pids() >= set(pids.values())
+            killed.append(pids["train"])
+            os.kill(pids["train"], signal.SIGKILL)
+
+    workers = {"layout": "multiplexed_training", "device_bytes": 1 << 30, "executor": "ray", "ray_address": nodes.address}
+    directory = run(folder, kill_once, **workers)
+    assert all_digests(directory) == expected
+    lost = [event for event in read_latest_events(directory.events) if isinstance(event, WorkerLost)]
+    assert [event.worker for event in lost] == ["train"]
+    assert "worker 'group' (process" in lost[0].cause
+
+
 def test_actors_end_with_a_killed_controller_and_the_run_goes_on(nodes: Nodes, folder: Path, expected: Digests) -> None:
     settings = tiny_settings(folder, *TASKS, workers={"environment_processes": 1, "layout": "shared"})
     file = folder / "run.toml"

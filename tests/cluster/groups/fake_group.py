@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
 
+from plait.cluster.executors.carrier import Executor
 from plait.cluster.groups.messages import (
     CallOver,
     ConfigureGroup,
@@ -50,7 +51,11 @@ class Disk:
         self.links: list[FakeLink] = []
 
     async def start(
-        self, settings: ConfigureGroup, on_frame: Callable[[FromGroup], None], on_lost: Callable[[WorkerFailure], None]
+        self,
+        executor: Executor,
+        settings: ConfigureGroup,
+        on_frame: Callable[[FromGroup], None],
+        on_lost: Callable[[WorkerFailure], None],
     ) -> "FakeLink":
         """In place of `GroupLink.start`."""
         await asyncio.sleep(0.001)

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from plait.cluster.executors.carrier import WorkerNeeds
+from plait.cluster.executors.ray_executor import RayExecutor
 from plait.cluster.groups.factory import WorkerFactory
 from plait.cluster.groups.grouped_workers import GroupedWorkers
+from plait.cluster.groups.shared_training import SharedTraining
 from plait.cluster.workers import configurations
 from plait.config.checks import check_settings
 from plait.config.run import RunSettings
@@ -31,6 +34,11 @@ def settings(**workers: Any) -> RunSettings:
             {"layout": "multiplexed", "device_bytes": 1000, "train_workers": 2},
             "workers.train_workers = 2 needs processes of their own",
         ),
+        (
+            {"layout": "multiplexed_training", "device_bytes": 1000, "train_workers": 2},
+            "workers.train_workers = 2 needs processes of their own",
+        ),
+        ({"layout": "multiplexed_training"}, 'workers.layout = "multiplexed_training" shares out what the device has'),
         ({"groups": 2}, 'workers.groups has no effect with workers.layout = "split": remove it, or choose "multiplexed"'),
         (
             {"layout": "multiplexed", "device_bytes": 1000, "groups": 3},
@@ -62,6 +70,34 @@ def test_the_settings_decide_who_makes_the_workers(order: str) -> None:
     assert factory.groups is not None
     assert factory.groups.of("model/train") is factory.groups.of("other/rollout")
     assert WorkerFactory(settings().workers, "cpu").of("model") is None
+
+
+def test_rollouts_may_keep_processes_of_their_own() -> None:
+    chosen = settings(layout="multiplexed_training", device_bytes=1000, rollout_engines=2, rollout_threads=3, train_threads=2)
+    assert not [told for told in check_settings(chosen) if "workers" in told]
+    factory = WorkerFactory(chosen.workers, "cpu")
+    made = [make(configurations(chosen, "path", 1), 0, *[lambda *_: None] * 4) for name in "ab" if (make := factory.of(name))]
+    for workers in made:
+        assert isinstance(workers, SharedTraining)
+        assert workers.names == ("rollout-0", "rollout-1", "train")
+        assert workers.engine_names == workers.rollouts.names
+        assert workers.moving_engines == ()
+        assert workers.training.names == ("train",)
+    assert factory.groups is not None
+    (group,) = factory.groups.groups.values()
+    assert group.settings.threads == 2
+    assert factory.groups.of("a/train") is factory.groups.of("b/train")
+
+
+@pytest.mark.parametrize(("layout", "threads"), [("multiplexed", 3), ("multiplexed_training", 2)])
+def test_groups_are_actors_with_the_processors_that_they_use(layout: str, threads: int) -> None:
+    chosen = settings(layout=layout, device_bytes=1000, executor="ray", train_threads=2)
+    assert not [told for told in check_settings(chosen) if "workers" in told]
+    groups = WorkerFactory(chosen.workers, "cpu").groups
+    assert groups is not None
+    executor = groups._executor
+    assert isinstance(executor, RayExecutor)
+    assert executor._needs == {"group": WorkerNeeds(threads)}
 
 
 def test_a_bound_on_slowdown_is_of_one_base_model_or_of_all() -> None:

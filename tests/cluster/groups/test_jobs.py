@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.cluster.groups.factory import grouped
+from plait.cluster.groups.factory import WorkerFactory, grouped
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.config.run import RunSettings
 from plait.observe.events import AnyEvent, StepCommitted, WorkerLost
@@ -59,6 +59,42 @@ def test_jobs_that_take_turns_train_the_adapters_that_they_train_alone(folder: P
         return dict(zip("ab", results, strict=True))
 
     assert asyncio.run(together()) == alone
+
+
+@pytest.mark.parametrize("executor", ["process", "thread"])
+def test_jobs_that_share_only_training_train_what_they_train_alone(folder: Path, alone: dict[str, Digests], executor: str) -> None:
+    """In threads of this process, or with the group killed in the midst."""
+    layout = {"layout": "multiplexed_training", "executor": executor, "environment_processes": 1, "device_bytes": DEVICE_BYTES}
+    settings = {job: job_settings(folder, job, workers=layout) for job in "ab"}
+    directories = {job: RunDirectory.create(folder, f"training-{executor}-{job}", "") for job in "ab"}
+    killed: list[int] = []
+
+    async def together() -> dict[str, Digests]:
+        factory = WorkerFactory(settings["a"].workers, "cpu")
+        assert factory.groups is not None
+        group = factory.groups.groups["group"]
+
+        def kill_once(event: AnyEvent) -> None:
+            if isinstance(event, StepCommitted) and not killed and executor == "process" and group.pid is not None:
+                killed.append(group.pid)
+                os.kill(group.pid, signal.SIGKILL)
+
+        makers = {job: factory.of(job) for job in "ab"}
+        runs = [
+            run_job(settings[job], directories[job], make, lambda driver: driver.listeners.append(kill_once))
+            for job, make in makers.items()
+            if make is not None
+        ]
+        results = await asyncio.gather(*runs)
+        assert group.dispatcher.counters.num_calls >= 2 * (3 + 1)
+        await factory.aclose()
+        return dict(zip("ab", results, strict=True))
+
+    assert asyncio.run(together()) == alone
+    events = [event for directory in directories.values() for event in read_latest_events(directory.events)]
+    lost = [event.worker for event in events if isinstance(event, WorkerLost)]
+    assert lost == ["train"] * 2 * len(killed), "rollouts go on"
+    assert bool(killed) == (executor == "process")
 
 
 def test_a_job_survives_the_loss_of_its_group(folder: Path, alone: dict[str, Digests]) -> None:
@@ -131,11 +167,12 @@ def slow_settings(folder: Path, job: str) -> RunSettings:
 PARENT = """
 import asyncio, sys
 from tests.cluster.groups.hosts import group_settings
+from plait.cluster.executors.process import ProcessExecutor
 from plait.cluster.groups.group_link import GroupLink
 from pathlib import Path
 
 async def main():
-    link = await GroupLink.start(group_settings(Path(sys.argv[1])), print, print)
+    link = await GroupLink.start(ProcessExecutor(), group_settings(Path(sys.argv[1])), print, print)
     print(link.pid, flush=True)
     await asyncio.sleep(60)
 

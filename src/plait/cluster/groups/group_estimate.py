@@ -19,10 +19,15 @@ TRAINED_BYTES, FULL_BYTES = 16, 4
 def group_shortages(settings: RunSettings, models: Mapping[str, ModelConfig]) -> list[str]:
     """What does not fit, by the names of settings. `models`: shapes of the base models in use, by name."""
     workers = settings.workers
-    if workers.layout != "multiplexed" or workers.device_bytes is None:
+    if not workers.is_multiplexed or workers.device_bytes is None:
         return []
     found_in = {name: occupants(settings.of_model(name), model) for name, model in models.items()}
-    everybody = {f"{name}/{role}": one for name, roles in found_in.items() for role, one in roles.items()}
+    everybody = {
+        f"{name}/{role}": one
+        for name, roles in found_in.items()
+        for role, one in roles.items()
+        if role == "train" or workers.layout == "multiplexed"
+    }
     bases = {settings.of_model(name).model.path: _base_bytes(settings.of_model(name), model) for name, model in models.items()}
     found = list(_too_large(everybody, workers.device_bytes))
     below_bytes = None if workers.host_bytes is None else workers.host_bytes + workers.disk_bytes

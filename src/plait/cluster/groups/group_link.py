@@ -1,4 +1,4 @@
-"""The controller's handle on a group's process."""
+"""The controller's handle on a group, whatever carries it."""
 
 import asyncio
 import shutil
@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from plait.cluster.client import thread_variables
+from plait.cluster.executors.carrier import Carrier, Executor, WorkerProgram
 from plait.cluster.groups.messages import ConfigureGroup, FromGroup, GroupReady, ToGroup, from_group, to_group
-from plait.transport import ChildProcess
 from plait.types.errors import WorkerFailure
 
 GROUP_MODULE = "plait.cluster.groups.group_worker"
@@ -19,34 +19,38 @@ class GroupLink:
 
     def __init__(
         self,
-        child: ChildProcess,
+        carrier: Carrier,
         settings: ConfigureGroup,
         on_frame: Callable[[FromGroup], None],
         on_lost: Callable[[WorkerFailure], None],
     ) -> None:
-        self._child, self._settings, self._on_frame, self._on_lost = child, settings, on_frame, on_lost
+        self._carrier, self._settings, self._on_frame, self._on_lost = carrier, settings, on_frame, on_lost
         self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
 
     @classmethod
     async def start(
-        cls, settings: ConfigureGroup, on_frame: Callable[[FromGroup], None], on_lost: Callable[[WorkerFailure], None]
+        cls,
+        executor: Executor,
+        settings: ConfigureGroup,
+        on_frame: Callable[[FromGroup], None],
+        on_lost: Callable[[WorkerFailure], None],
     ) -> "GroupLink":
-        """Start the process; raise WorkerFailure if it does not come up."""
-        child = await ChildProcess.start(GROUP_MODULE, environment=thread_variables(settings.threads), name=settings.name)
+        """Start it; raise PlaitError if it does not come up."""
+        carrier = await executor.start(WorkerProgram(settings.name, GROUP_MODULE, thread_variables(settings.threads)))
         try:
-            await child.send(to_group.encode(settings))
-            ready = from_group.decode(await child.receive())
+            await carrier.send(to_group.encode(settings))
+            ready = from_group.decode(await carrier.receive())
         except BaseException:
-            await child.close()
+            await carrier.close()
             raise
         assert isinstance(ready, GroupReady)
-        return cls(child, settings, on_frame, on_lost)
+        return cls(carrier, settings, on_frame, on_lost)
 
     @property
     def pid(self) -> int:
-        return self._child.pid
+        return self._carrier.pid
 
     def send(self, frame: ToGroup) -> None:
         self._outbox.put_nowait(to_group.encode(frame))
@@ -54,7 +58,7 @@ class GroupLink:
     async def _read(self) -> None:
         try:
             while True:
-                self._on_frame(self._decode(await self._child.receive()))
+                self._on_frame(self._decode(await self._carrier.receive()))
         except WorkerFailure as failure:
             self._writer.cancel()
             self._on_lost(failure)
@@ -68,7 +72,7 @@ class GroupLink:
     async def _write(self) -> None:
         try:
             while True:
-                await self._child.send(await self._outbox.get())
+                await self._carrier.send(await self._outbox.get())
         except WorkerFailure:
             return  # The reader tells.
 
@@ -76,6 +80,6 @@ class GroupLink:
         """End the process; what it has made durable stays, and what it had put away goes."""
         self._writer.cancel()
         self._reader.cancel()
-        await self._child.close()
+        await self._carrier.close()
         if self._settings.disk_bytes:
             await asyncio.to_thread(shutil.rmtree, self._settings.folder, ignore_errors=True)

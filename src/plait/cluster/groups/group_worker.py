@@ -1,10 +1,11 @@
-"""The program of a worker group's process: `python -m plait.cluster.groups.group_worker --link-fd N`.
+"""The program of a worker group, run in a process, a thread or an actor, as the executor says.
 
 A plain loop like `cluster.worker`'s, over all deployments of the group.
 """
 
 import torch
 
+from plait.cluster.executors.carrier import WorkerLink
 from plait.cluster.groups.group_host import GroupHost
 from plait.cluster.groups.group_memory import GroupMemory
 from plait.cluster.groups.messages import ConfigureGroup, GroupReady, from_group, to_group
@@ -12,8 +13,26 @@ from plait.cluster.worker import pick_device
 from plait.transport import ParentLink
 
 
-def serve(link: ParentLink, host: GroupHost) -> None:
-    """Until the controller is gone: EOFError."""
+def serve(link: WorkerLink) -> None:
+    """Until the controller is gone."""
+    frame = link.receive()
+    assert frame is not None
+    settings = to_group.decode(frame)
+    assert isinstance(settings, ConfigureGroup)
+    torch.set_num_threads(settings.threads)
+    torch.manual_seed(0)
+    device = pick_device(settings.device)
+    memory = GroupMemory(settings, torch.device(device))
+    link.send(from_group.encode(GroupReady(device)))
+    try:
+        _work(link, GroupHost(lambda said: link.send(from_group.encode(said)), memory))
+    except EOFError:
+        return  # Every finished step is durable.
+    finally:
+        memory.close()
+
+
+def _work(link: WorkerLink, host: GroupHost) -> None:
     while True:
         if not host.has_work:
             host.go_idle()
@@ -25,20 +44,7 @@ def serve(link: ParentLink, host: GroupHost) -> None:
 
 
 def main() -> None:
-    link = ParentLink.from_arguments()
-    frame = link.receive()
-    assert frame is not None
-    settings = to_group.decode(frame)
-    assert isinstance(settings, ConfigureGroup)
-    torch.set_num_threads(settings.threads)
-    torch.manual_seed(0)
-    device = pick_device(settings.device)
-    memory = GroupMemory(settings, torch.device(device))
-    link.send(from_group.encode(GroupReady(device)))
-    try:
-        serve(link, GroupHost(lambda said: link.send(from_group.encode(said)), memory))
-    except EOFError:
-        memory.close()  # The controller is gone; every finished step is durable.
+    serve(ParentLink.from_arguments())
 
 
 if __name__ == "__main__":

@@ -49,6 +49,11 @@ class GroupedWorkers:
         return tuple(c.name for c in self.configurations if ROLLOUT in c.roles)
 
     @property
+    def moving_engines(self) -> tuple[str, ...]:
+        """Those that are elsewhere after a move: all."""
+        return self.engine_names
+
+    @property
     def deployments(self) -> tuple[str, ...]:
         return tuple(f"{self.owner}/{name}" for name in self.names)
 

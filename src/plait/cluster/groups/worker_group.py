@@ -1,6 +1,6 @@
 """A worker group as its controllers see it: deployments come and go, messages go in, answers come out. Torch-free.
 
-- The process starts with the first deployment and ends with the last.
+- Its process (or actor, or thread) starts with the first deployment and ends with the last.
 - When it is lost, every deployment hears of it, it is replaced, and each hears when it is back: up to `max_restarts` times within
   `RESTART_WINDOW_S`. What was sent and not answered is gone; meanwhile nothing is sent.
 - Decisions are the dispatcher's. What engines report has the group's totals with it (`observe.group_counters`).
@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from plait.cluster.executors.carrier import Executor
+from plait.cluster.executors.process import ProcessExecutor
 from plait.cluster.groups.dispatcher import GroupDispatcher
 from plait.cluster.groups.group_demand import GroupDemand
 from plait.cluster.groups.group_link import GroupLink
@@ -26,10 +28,12 @@ from plait.types.errors import ConfigError, PlaitError, WorkerFailure
 class WorkerGroup:
     def __init__(
         self, settings: ConfigureGroup, order: Order, max_restarts: int, clock: Callable[[], float] = time.monotonic,
-        demand: GroupDemand | None = None,
+        demand: GroupDemand | None = None, executor: Executor | None = None,
     ) -> None:  # fmt: skip
+        """`executor`, which is not closed here, carries it; None: a child process."""
         self.settings, self.dispatcher = settings, GroupDispatcher(order, settings.device_bytes, demand)
         self._max_restarts, self._clock = max_restarts, clock
+        self._executor = executor or ProcessExecutor()
         self._restart_times_s: list[float] = []
         self._members: dict[str, Member] = {}
         self._leaving: dict[str, asyncio.Future[None]] = {}
@@ -230,7 +234,7 @@ class WorkerGroup:
     async def _ensure_process(self) -> None:
         async with self._starting:
             if self._link is None:
-                self._link = await GroupLink.start(self.settings, self._on_frame, self._on_lost)
+                self._link = await GroupLink.start(self._executor, self.settings, self._on_frame, self._on_lost)
 
     def _fail(self, error: Exception) -> None:
         for member in list(self._members.values()):

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from plait.cluster.executors.carrier import Executor
+from plait.cluster.executors.process import ProcessExecutor
 from plait.cluster.groups.group_demand import GroupDemand
 from plait.cluster.groups.group_placement import GroupPlacement
 from plait.cluster.groups.job_demand import JobDemand
@@ -33,13 +35,15 @@ class MovingJob(Protocol):
 class WorkerGroups:
     """`order`: a name of `scheduling.orders.ORDERS`, with underscores. `router` says where each deployment is now.
 
-    Its first routes are kept.
+    Its first routes are kept. `executor` carries the groups, and is closed with them; None: child processes.
     """
 
     def __init__(
         self, settings: Sequence[ConfigureGroup], router: Router, order: str = "hrrs", max_restarts: int = 3,
         placement: GroupPlacement | None = None, clock: Callable[[], float] = time.monotonic,
+        executor: Executor | None = None,
     ) -> None:  # fmt: skip
+        self._executor = executor or ProcessExecutor()
         self.router, self.clock, self.started_s = router, clock, clock()
         self._routed = frozenset(router.routes)
         self.placement = placement or GroupPlacement([one.name for one in settings])
@@ -52,7 +56,12 @@ class WorkerGroups:
         """Told before a job leaves."""
         self._groups = {
             one.name: WorkerGroup(
-                one, ORDERS[order.replace("_", "-")](), max_restarts, clock, GroupDemand(self.times, self._recorded)
+                one,
+                ORDERS[order.replace("_", "-")](),
+                max_restarts,
+                clock,
+                GroupDemand(self.times, self._recorded),
+                self._executor,
             )
             for one in settings
         }
@@ -126,5 +135,7 @@ class WorkerGroups:
             self.demands[job].record(record)
 
     async def close(self) -> None:
+        """After all jobs have left."""
         for group in self._groups.values():
             await group.close()
+        await self._executor.close()
