@@ -45,8 +45,9 @@ def audit(manager: StateManager, folder: Path, held: Collection[str] = ()) -> No
     spare_bytes = dict.fromkeys(TIERS, 0)
     for tier in TIERS[1:]:
         spares = stores.file_store(tier).spares
-        spare_bytes[tier] = sum(found[tier].pop(name) for name in spares.names)
+        spare_bytes[tier] = sum(found[tier].pop(spare.path.name) for spare in spares.items)
         assert spare_bytes[tier] == spares.num_bytes
+    spare_bytes[Tier.DEVICE] = sum(buffer.numel() for buffer in stores.device.spares.items)
     for tier in TIERS:
         assert ledger._present[tier] == found[tier], tier
         assert ledger.used_bytes(tier) == sum(found[tier].values())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plait.residency import content_file
 from plait.residency.host_store import HostStore
 from plait.residency.manager import StateManager
-from plait.residency.spares import Spare, Spares
+from plait.residency.spares import Spares
 from plait.residency.tier import Tier
 from tests.residency.audit import LARGE_BYTES, audit, opened, same, tensors
 
@@ -113,20 +113,42 @@ def test_spare_files_leave_where_there_is_no_room(folder: Path, monkeypatch: pyt
     manager.close()
 
 
+def test_buffers_of_the_device_are_filled_again_unless_somebody_has_them(folder: Path) -> None:
+    manager = opened(folder, {Tier.DEVICE: ROOM, Tier.HOST: None, Tier.DISK: None})
+    for seed in range(3):
+        manager.register(f"g{seed}", tensors(seed))
+    places: list[set[int]] = []
+    for seed in (1, 2, 0, 1):
+        found = manager.acquire(f"g{seed}")
+        places.append({found[f"large{number}"].data_ptr() for number in range(2)})
+        manager.release(f"g{seed}")
+        assert same(found, tensors(seed))
+        if seed == 0:
+            kept, array = found["large0"], found["large1"].numpy()
+        found.clear()
+    assert places[1] == places[2], "the same memory"
+    assert not places[2] & places[3], "which is somebody's"
+    assert torch.equal(kept, tensors(0)["large0"])
+    assert (array == tensors(0)["large1"].numpy()).all()
+    audit(manager, folder)
+    manager.close()
+
+
 @given(
     sizes=st.lists(st.sampled_from([1, 2, 5]), max_size=12),
     wanted=st.lists(st.sampled_from([1, 2, 5, 7]), max_size=8),
     other_bytes=st.integers(-5, 40),
 )
 def test_those_to_be_taken_are_kept_and_others_within_a_bound(sizes: list[int], wanted: list[int], other_bytes: int) -> None:
-    spares = Spares()
+    removed: list[int] = []
+    spares = Spares(removed.append)
     for num_bytes in sizes:
-        spares.give(Spare(Path("/nowhere"), num_bytes))
+        spares.give(num_bytes, num_bytes)
     spares.keep(wanted, other_bytes)
-    kept, before, to_take = Counter(size for size, held in spares._by_size.items() for _ in held), Counter(sizes), Counter(wanted)
+    kept, before, to_take = Counter(spares.items), Counter(sizes), Counter(wanted)
+    assert kept + Counter(removed) == before
     assert spares.num_bytes == sum(kept.elements())
     assert all(kept[size] >= min(before[size], to_take[size]) for size in before)
     others_bytes = sum((kept - to_take).elements())
     assert others_bytes <= max(0, other_bytes)
-    gone = before - kept
-    assert not gone or others_bytes + min(gone) > other_bytes, "none was removed that had a place"
+    assert not removed or others_bytes + min(removed) > other_bytes, "none was removed that had a place"

@@ -68,7 +68,6 @@ class Copier:
     def _copy_once(self, name: str, contents: Mapping[str, int], tier: Tier, buffers: Mapping[str, Tensor]) -> bool:
         """Whether it is done. It is not when an equal content that was there has gone meanwhile."""
         reservation = self._reserve(tier, contents, name)
-        self._stores.bound_spares(tier, contents.values())
         written: dict[str, str] = {}
         store, start_s = self._stores.file_store(tier), time.perf_counter()
         with self._changed:

@@ -21,7 +21,7 @@ from torch import Tensor
 from plait.residency import content_file
 from plait.residency.host_store import other_key
 from plait.residency.parallel import for_each
-from plait.residency.spares import Spare, Spares
+from plait.residency.spares import SpareFile, SpareFiles
 from plait.residency.tensor_group import TensorGroup, is_private
 from plait.state.durable import TEMPORARY_PREFIX, make_folder, remove_temporaries, replace_file, sync_folder
 from plait.state.tensor_file import digest_bytes
@@ -49,7 +49,7 @@ class DiskStore:
     """
 
     def __init__(self, folder: Path, lasts: bool = True) -> None:
-        self.lasts, self.spares = lasts, Spares()
+        self.lasts, self.spares = lasts, SpareFiles()
         self._contents, self._groups = folder / "contents", folder / "groups"
         make_folder(self._contents)
         make_folder(self._groups)
@@ -139,7 +139,7 @@ class DiskStore:
         except OSError as error:
             log.warning("cannot remove %s: %s", path, error)
             return False
-        self.spares.give(Spare(part, num_bytes))
+        self.spares.give(num_bytes, SpareFile(part))
         return True
 
     # ---- groups

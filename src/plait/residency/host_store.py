@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from plait.residency import content_file
-from plait.residency.spares import Spare, Spares
+from plait.residency.spares import SpareFile, SpareFiles
 from plait.residency.tensor_group import is_private
 from plait.types.errors import StateError
 
@@ -39,7 +39,7 @@ class HostStore:
     """Threads may write and read different contents at a time. `folder` is made if need be. `spares` are the caller's to bound."""
 
     def __init__(self, folder: Path) -> None:
-        self._pool, self._users, self.spares = folder / "pool", folder / "users", Spares()
+        self._pool, self._users, self.spares = folder / "pool", folder / "users", SpareFiles()
         for path in (self._pool, self._users):
             path.mkdir(parents=True, exist_ok=True)
         self._lock_descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -166,7 +166,7 @@ class HostStore:
         part = self._new_part()
         os.unlink(self._pool / key)
         os.rename(self._own / key, part)
-        self.spares.give(Spare(part, len(memory), memory))
+        self.spares.give(len(memory), SpareFile(part, memory))
 
     def close(self) -> None:
         """Remove what only this process uses."""

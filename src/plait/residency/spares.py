@@ -1,32 +1,28 @@
-"""Files of contents that nobody uses any more, kept to be written over.
+"""What was given up and is kept to be written over: files of contents that nobody uses any more, and buffers of the device.
 
-What takes turns on the device comes down in files of the same sizes again and again. To write over one takes neither new memory nor
-new blocks of a disk, and gives none back, which is most of what a new file costs. Threads may call.
+What takes turns comes and leaves in the same sizes again and again. To write over memory, or over a file, takes no new memory and
+no new blocks of a disk, and gives none back, which is much of what a move costs. Threads may call.
 """
 
 import mmap
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from plait.residency import content_file
 
-
-@dataclass(frozen=True, slots=True)
-class Spare:
-    """`memory`: the file, mapped; None where files are written by calls."""
-
-    path: Path
-    num_bytes: int
-    memory: mmap.mmap | None = None
+Item = TypeVar("Item")
 
 
-class Spares:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_size: dict[int, list[Spare]] = {}
+class Spares(Generic[Item]):
+    """By size in bytes, which is at least one. `remove` is told what is not kept any more."""
+
+    def __init__(self, remove: Callable[[Item], object] = lambda item: None) -> None:
+        self._lock, self._remove = threading.Lock(), remove
+        self._by_size: dict[int, list[Item]] = {}
         self._num_bytes = 0
 
     @property
@@ -34,50 +30,62 @@ class Spares:
         return self._num_bytes
 
     @property
-    def names(self) -> frozenset[str]:
-        """Of the files."""
+    def items(self) -> list[Item]:
         with self._lock:
-            return frozenset(spare.path.name for spares in self._by_size.values() for spare in spares)
+            return [item for items in self._by_size.values() for item in items]
 
-    def give(self, spare: Spare) -> None:
+    def give(self, num_bytes: int, item: Item) -> None:
         with self._lock:
-            self._by_size.setdefault(spare.num_bytes, []).append(spare)
-            self._num_bytes += spare.num_bytes
+            self._by_size.setdefault(num_bytes, []).append(item)
+            self._num_bytes += num_bytes
 
-    def take(self, num_bytes: int) -> Spare | None:
-        """One of this size, which is the caller's from then on. What somebody else has removed or cut is passed over."""
-        while (spare := self._pop(num_bytes)) is not None:
-            if content_file.has_size(spare.path, num_bytes):
-                return spare
-            content_file.remove(spare.path)
-        return None
-
-    def _pop(self, num_bytes: int) -> Spare | None:
+    def take(self, num_bytes: int) -> Item | None:
+        """One of this size, which is the caller's from then on."""
         with self._lock:
-            spares = self._by_size.get(num_bytes)
-            if not spares:
+            items = self._by_size.get(num_bytes)
+            if not items:
                 return None
             self._num_bytes -= num_bytes
-            return spares.pop()
+            return items.pop()
 
     def keep(self, sizes: Iterable[int], other_bytes: int) -> None:
         """Remove all but those that are about to be taken, one for each of `sizes`, and so many bytes of others."""
         if self._num_bytes <= other_bytes:
             return
-        wanted, removed = Counter(sizes), list[Spare]()
+        wanted, removed = Counter(sizes), list[Item]()
         with self._lock:
-            for num_bytes, spares in self._by_size.items():
-                num_free = max(0, other_bytes) // num_bytes
-                num_kept = min(len(spares), wanted[num_bytes] + num_free)
+            for num_bytes, items in self._by_size.items():
+                num_kept = min(len(items), wanted[num_bytes] + max(0, other_bytes) // num_bytes)
                 other_bytes -= max(0, num_kept - wanted[num_bytes]) * num_bytes
-                removed += spares[num_kept:]
-                del spares[num_kept:]
-            self._num_bytes -= sum(spare.num_bytes for spare in removed)
-        for spare in removed:
-            content_file.remove(spare.path)
+                self._num_bytes -= (len(items) - num_kept) * num_bytes
+                removed += items[num_kept:]
+                del items[num_kept:]
+        for item in removed:
+            self._remove(item)
 
     def clear(self) -> bool:
         """Whether there were any."""
         had_any = self._num_bytes > 0
         self.keep((), 0)
         return had_any
+
+
+@dataclass(frozen=True, slots=True)
+class SpareFile:
+    """`memory`: the file, mapped; None where files are written by calls."""
+
+    path: Path
+    memory: mmap.mmap | None = None
+
+
+class SpareFiles(Spares[SpareFile]):
+    def __init__(self) -> None:
+        super().__init__(lambda spare: content_file.remove(spare.path))
+
+    def take(self, num_bytes: int) -> SpareFile | None:
+        """What somebody else has removed or cut is passed over."""
+        while (spare := super().take(num_bytes)) is not None:
+            if content_file.has_size(spare.path, num_bytes):
+                return spare
+            content_file.remove(spare.path)
+        return None

@@ -15,7 +15,7 @@ from plait.residency.host_store import HostStore
 from plait.residency.ledger import ResidencyLedger
 from plait.residency.rates import TransferRates
 from plait.residency.tensor_group import TensorGroup
-from plait.residency.tier import Tier
+from plait.residency.tier import TIERS, Tier
 from plait.types.errors import StateError
 
 
@@ -119,21 +119,23 @@ class Stores:
                 elif self.ledger.is_garbage(tier, key):
                     self._left.append((tier, key))
             self.changed.notify_all()
-        for tier in (Tier.HOST, Tier.DISK):
+        for tier in TIERS:
             self.bound_spares(tier)
 
     def bound_spares(self, tier: Tier, sizes: Iterable[int] = ()) -> None:
-        """Spare files of a tier take what its budget leaves, and no more than may come down from the device at once.
+        """What a tier keeps to be written over takes what its budget leaves; files no more than may come down at once.
 
-        `sizes`: of what is about to come, with its room reserved, for which spare files are left as they are.
+        `sizes`: of what is about to come, with its room reserved, for which spare ones are left as they are.
         """
-        store = self.host if tier is Tier.HOST else self.disk
+        store = self.device if tier is Tier.DEVICE else self.host if tier is Tier.HOST else self.disk
         if store is None or not store.spares.num_bytes:
             return
         with self.changed:
             budget, device_bytes = self.ledger.budgets[tier], self.ledger.budgets[Tier.DEVICE]
             used_bytes, device_used_bytes = self.ledger.used_bytes(tier), self.ledger.used_bytes(Tier.DEVICE)
         most_bytes = device_used_bytes if device_bytes is None else device_bytes
+        if tier is Tier.DEVICE and budget is None:
+            most_bytes = 0  # Nobody says how much it may be.
         store.spares.keep(sizes, most_bytes if budget is None else min(most_bytes, budget - used_bytes))
 
     def rename(self, name: str, keys: dict[str, str]) -> None:
