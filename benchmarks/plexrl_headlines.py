@@ -28,11 +28,9 @@ def headlines_of(rows: Sequence[Row], num_compared: int, num_faults: int, bubble
 
 def _of_row(row: Row, split: Row) -> dict[str, Any]:
     name = f"{row['scenario']}, {row['system']}".replace(", ", "_").replace(" ", "_")
-    share, slowest = (
-        row["worker_seconds_per_step"] / split["worker_seconds_per_step"],
-        max(row["slowdown"], key=row["slowdown"].get),
-    )
-    told = f"{share:.3f} of split, which is to be at most {GOAL_OF_SPLIT}; {row['workers']} workers for {split['workers']}"
+    share, slowest = row["of_split"], max(row["slowdown"], key=row["slowdown"].get)
+    most = f"{row['workers']} workers for {split['workers']}, which save at most {1 - row['least_of_split']:.1%}"
+    told = f"{share:.3f} of split, which is to be at most {GOAL_OF_SPLIT}; {most}"
     slower = f"{row['max_slowdown']:.2f} ({slowest}), which is to be at most {GOAL_SLOWDOWN}"
     return {
         f"{name}_saved": headline(1 - share, 1 - GOAL_OF_SPLIT, "of worker-seconds per step", told),
@@ -43,6 +41,8 @@ def _of_row(row: Row, split: Row) -> dict[str, Any]:
 def _of_orders(rows: Sequence[Row]) -> dict[str, Any]:
     """HRRS against each of the others on the same group: how much slower jobs are under it. Above 1 is better."""
     by_name = {row["system"]: row for row in rows}
+    if not by_name:
+        return {}
     hrrs = by_name[PLAIT_ONE.name]
     found = {}
     for system in ORDERED:

@@ -2,6 +2,8 @@
 
 - A job's pace is taken between its first and its last step within the clock's time, so that no step counts in part.
 - A worker-second is a second in which a worker process is held for a job, busy or not, as GPU-hours are counted.
+- Fewer workers save at most their share, which they do if no job is slower for it (`least_of_split`).
+- What a step takes beyond what it takes alone is waiting for calls of others, setup, and the rest: what else shares the cores.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.marlaas_measures import Digests
-from benchmarks.plexrl_run import Outcome
+from benchmarks.plexrl_run import GroupUse, Outcome
 from benchmarks.plexrl_systems import System
 from plait.observe.events import StepCommitted, WorkerSpan
 
@@ -63,16 +65,36 @@ def row_of(scenario: str, system: System, outcomes: Sequence[Outcome], alone_s: 
         "slowdown": slowdowns,
         "mean_slowdown": fmean(slowdowns.values()),
         "max_slowdown": max(slowdowns.values()),
-        **(_of_groups(outcomes[0], sum(1 / time_s for time_s in times_s.values())) if system.groups is not None else {}),
+        **(_of_groups(outcomes[0], times_s, alone_s) if system.groups is not None else {}),
     }
 
 
-def _of_groups(outcome: Outcome, steps_per_s: float) -> dict[str, Any]:
+def of_split(row: Mapping[str, Any], split: Mapping[str, Any]) -> dict[str, float]:
+    """What a step takes of split workers' worker-seconds, and at least takes."""
+    return {
+        "of_split": row["worker_seconds_per_step"] / split["worker_seconds_per_step"],
+        "least_of_split": row["workers"] / split["workers"],
+    }
+
+
+def _lost_s_per_step(
+    uses: Sequence[GroupUse], num_steps: float, times_s: Mapping[str, float], alone_s: Mapping[str, float]
+) -> dict[str, float]:
+    """Mean over all steps; what `uses` say of waiting and setup is of all jobs together."""
+    steps_per_s = sum(1 / time_s for time_s in times_s.values())
+    lost_s = sum(1 - alone_s[job] / time_s for job, time_s in times_s.items()) / steps_per_s
+    waiting_s, setup_s = sum(use.waited_s for use in uses) / num_steps, sum(use.setup_s for use in uses) / num_steps
+    return {"all": lost_s, "waiting": waiting_s, "setup": setup_s, "rest": lost_s - waiting_s - setup_s}
+
+
+def _of_groups(outcome: Outcome, times_s: Mapping[str, float], alone_s: Mapping[str, float]) -> dict[str, Any]:
     uses, measured_s = list(outcome.groups.values()), outcome.end_s - outcome.start_s
     num_calls, num_switches = sum(use.num_calls for use in uses), sum(use.num_switches for use in uses)
+    num_steps = measured_s * sum(1 / time_s for time_s in times_s.values())
     return {
         "switches": num_switches,
-        "switches_per_step": num_switches / (measured_s * steps_per_s),
+        "switches_per_step": num_switches / num_steps,
+        "lost_s_per_step": _lost_s_per_step(uses, num_steps, times_s, alone_s),
         "setup_share": sum(use.setup_s for use in uses) / (measured_s * len(uses)),
         "prefetched_switches": sum(use.num_prefetches for use in uses) / max(1, num_switches),
         "prefetch_share": sum(use.prefetch_s for use in uses) / (measured_s * len(uses)),

@@ -6,7 +6,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-COLUMNS = ("system", "workers", "worker-s/step", "of split", "slowdown: mean", "max", "switches", "in setup", "delay ms", "busy")
+COLUMNS = (
+    "system", "workers", "worker-s/step", "of split", "at least", "slower: mean", "max", "switches", "in setup",
+    "lost ms/step", "busy",
+)  # fmt: skip
+LOST = ("waiting", "setup", "rest")
+"""Of what a step takes beyond what it takes alone, in the order of the column."""
 
 
 def print_rows(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -22,12 +27,13 @@ def print_rows(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 def _cells(row: Mapping[str, Any]) -> list[str]:
     cells = [
         row["system"], f"{row['workers']}", f"{row['worker_seconds_per_step']:.2f}", f"{row['of_split']:.3f}",
-        f"{row['mean_slowdown']:.2f}", f"{row['max_slowdown']:.2f}",
+        f"{row['least_of_split']:.3f}", f"{row['mean_slowdown']:.2f}", f"{row['max_slowdown']:.2f}",
     ]  # fmt: skip
     if "switches" not in row:
         return cells + [""] * 4
     busy = " ".join(f"{share:.0%}" for share in row["busy_share"].values())
-    return [*cells, f"{row['switches']}", f"{row['setup_share']:.1%}", f"{1000 * row['mean_delay_s']:.0f}", busy]
+    lost = " + ".join(f"{1000 * row['lost_s_per_step'][part]:.0f}" for part in LOST)
+    return [*cells, f"{row['switches']}", f"{row['setup_share']:.1%}", lost, busy]
 
 
 def print_bubbles(console: Console, scenario: str, bubbles: Mapping[str, float]) -> None:

@@ -52,7 +52,7 @@ def run(folder: Path, is_quick: bool) -> tuple[list[dict[str, Any]], dict[str, A
     switch_rows = switches(weights, folder, num_rounds)
     rows = [{"model": model, **row} for row in (*move_rows, *sharing_rows, *switch_rows)]
     resharding_rows = [{"part": "resharding", **row} for row in state_resharding.rows(is_quick)]
-    headlines = move_headlines(move_rows) | sharing_headlines(sharing_rows) | switch_headlines(switch_rows, move_rows)
+    headlines = move_headlines(move_rows) | sharing_headlines(sharing_rows) | switch_headlines(switch_rows)
     return [*rows, *resharding_rows], headlines | resharding_headlines(resharding_rows)
 
 
@@ -84,7 +84,13 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
             cells = ("", f"{moved}, {speed}") if row["system"] not in OURS else (f"{moved}, {speed}", "")
             return "resharding", f"{row['case']}, {row['system']}", f"{row['needed_bytes'] / 1e6:.0f}", *cells
         case _:
-            return "switch", f"{row['weights']}, from {row['from']}", f"{row['bytes'] / 1e6:.0f}", f"{row['switch_s']:.3f} s", ""
+            return (
+                "switch",
+                f"{row['weights']}, from {row['from']}",
+                f"{row['bytes'] / 1e6:.0f}",
+                f"{row['switch_s']:.3f} s",
+                f"{row['plain_s']:.3f} s",
+            )
 
 
 if __name__ == "__main__":

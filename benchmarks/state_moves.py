@@ -102,15 +102,15 @@ def plain_times(sizes: Sequence[int], folder: Path) -> dict[str, Timing]:
     times[ROUTES[1]] = timed(lambda: kept.append([buffer.clone() for buffer in kept[0]]))
     del kept[0]
     files = [folder / f"plain-{number}" for number in range(len(sizes))]
-    times[ROUTES[2]] = timed(lambda: _write_all(files, kept[0], folder))
+    times[ROUTES[2]] = timed(lambda: write_all(files, kept[0], folder))
     clear_cache(files)
-    times[ROUTES[3]] = timed(lambda: kept.append([_read(path, size) for path, size in zip(files, sizes, strict=True)]))
+    times[ROUTES[3]] = timed(lambda: kept.append([read_file(path, size) for path, size in zip(files, sizes, strict=True)]))
     for path in files:
         path.unlink()
     return times
 
 
-def _write_all(files: Sequence[Path], buffers: Sequence[Tensor], folder: Path) -> None:
+def write_all(files: Sequence[Path], buffers: Sequence[Tensor], folder: Path) -> None:
     for path, buffer in zip(files, buffers, strict=True):
         array: Any = buffer.numpy()
         path.write_bytes(memoryview(array))
@@ -120,7 +120,7 @@ def _write_all(files: Sequence[Path], buffers: Sequence[Tensor], folder: Path) -
         os.close(descriptor)
 
 
-def _read(path: Path, size: int) -> Tensor:
+def read_file(path: Path, size: int) -> Tensor:
     buffer = torch.empty(size, dtype=torch.uint8)
     array: Any = buffer.numpy()
     with open(path, "rb", buffering=0) as file:

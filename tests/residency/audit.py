@@ -29,10 +29,7 @@ def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
 
 def opened(folder: Path, budgets: Mapping[Tier, int | None]) -> StateManager:
     """Its calls to the system come in an order that depends on no threads, if the caller waits for what it starts."""
-    manager = StateManager(budgets, "cpu", folder / "host", folder / "disk")
-    assert manager._stores.host is not None
-    manager._stores.host._later = lambda call, *arguments: call(*arguments)
-    return manager
+    return StateManager(budgets, "cpu", folder / "host", folder / "disk")
 
 
 def audit(manager: StateManager, folder: Path, held: Collection[str] = ()) -> None:
@@ -45,11 +42,17 @@ def audit(manager: StateManager, folder: Path, held: Collection[str] = ()) -> No
         Tier.HOST: _files(stores.host._own),
         Tier.DISK: _files(folder / "disk" / "contents"),
     }
+    spare_bytes = dict.fromkeys(TIERS, 0)
+    for tier in TIERS[1:]:
+        spares = stores.file_store(tier).spares
+        spare_bytes[tier] = sum(found[tier].pop(spare.path.name) for spare in spares.items)
+        assert spare_bytes[tier] == spares.num_bytes
+    spare_bytes[Tier.DEVICE] = sum(buffer.numel() for buffer in stores.device.spares.items)
     for tier in TIERS:
         assert ledger._present[tier] == found[tier], tier
         assert ledger.used_bytes(tier) == sum(found[tier].values())
         budget = ledger.budgets[tier]
-        assert budget is None or ledger.used_bytes(tier) <= budget
+        assert budget is None or ledger.used_bytes(tier) + spare_bytes[tier] <= budget
         assert (+ledger._pins[tier]).keys() == (set(held) if tier is Tier.DEVICE else set())
         for key in found[tier]:
             assert not ledger.is_garbage(tier, key), f"{key} is of no group"

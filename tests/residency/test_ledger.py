@@ -151,7 +151,7 @@ class LedgerMachine(RuleBasedStateMachine):
         in_moves = any(old in reservation.contents for reservation in self.facts.reservations)
         if old == new or self.facts.savers(old) or in_moves or SIZES[old] != SIZES[new]:
             return
-        self.ledger.rename(old, new)
+        self.ledger.rename({old: new})
         for held in (*self.facts.groups.values(), *self.facts.present.values()):
             if old in held:
                 held.remove(old)

@@ -6,12 +6,14 @@ content by its digest compares the bytes too (`holds`); a copy that is read back
 
 import contextlib
 import logging
+import mmap
 import os
 from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import xxhash
 from torch import Tensor
@@ -43,11 +45,14 @@ def digest(parts: Iterable[memoryview]) -> str:
     return hasher.hexdigest()
 
 
-def write(path: Path, parts: Iterable[memoryview], with_digest: bool) -> str:
-    """Write a new file; the digest of what was written, or "". OSError if it cannot be written; then there is no file."""
+def write(path: Path, parts: Iterable[memoryview], with_digest: bool, is_over: bool = False) -> str:
+    """Write a file; the digest of what was written, or "". OSError if it cannot be written; then there is no file.
+
+    `is_over`: it is there, and has as many bytes.
+    """
     hasher = xxhash.xxh3_128()
     try:
-        with open(path, "wb", buffering=0) as file:
+        with open(path, "r+b" if is_over else "wb", buffering=0) as file:
             for part in parts:
                 if with_digest:
                     hasher.update(part)
@@ -55,6 +60,17 @@ def write(path: Path, parts: Iterable[memoryview], with_digest: bool) -> str:
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+    return hasher.hexdigest() if with_digest else ""
+
+
+def write_over(memory: mmap.mmap, parts: Iterable[memoryview], with_digest: bool) -> str:
+    """`write` to a file that is mapped, of as many bytes. Other threads may run meanwhile."""
+    hasher, target, start = xxhash.xxh3_128(), np.frombuffer(memory, np.uint8), 0
+    for part in parts:
+        if with_digest:
+            hasher.update(part)
+        target[start : start + len(part)] = np.frombuffer(part, np.uint8)
+        start += len(part)
     return hasher.hexdigest() if with_digest else ""
 
 
@@ -141,6 +157,14 @@ def remove(path: Path) -> bool:
         log.warning("cannot remove %s: %s", path, error)
         return False
     return True
+
+
+def has_size(path: Path, num_bytes: int) -> bool:
+    """False if there is no such file."""
+    try:
+        return path.stat().st_size == num_bytes
+    except OSError:
+        return False
 
 
 def check_size(path: Path, found: int, expected: int) -> None:

@@ -74,11 +74,18 @@ class Copier:
             source = self._ledger.place(next(iter(contents))) or Tier.DEVICE
 
         def write(key: str) -> None:
-            written[key] = store.write(key, buffers[key] if key in buffers else self._stores.buffer(key))
+            buffer = buffers[key] if key in buffers else self._stores.buffer(key)
+            try:
+                written[key] = store.write(key, buffer)
+            except OSError as error:
+                if error.errno not in NO_ROOM or not store.spares.clear():
+                    raise
+                written[key] = store.write(key, buffer)
 
         try:
             is_much = sum(contents.values()) >= MANY_BYTES
-            for_each(write, list(contents), torch.get_num_threads() if is_much else 1)
+            largest_first = sorted(contents, key=contents.__getitem__, reverse=True)  # so that threads end together
+            for_each(write, largest_first, torch.get_num_threads() if is_much else 1)
             store.sync(written.values())
         except BaseException as error:
             self._undo(reservation, written)
@@ -108,3 +115,4 @@ class Copier:
                     self._stores.file_store(reservation.tier).remove(key)
             self._ledger.roll_back(reservation)
             self._changed.notify_all()
+        self._stores.bound_spares(reservation.tier)

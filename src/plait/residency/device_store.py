@@ -1,11 +1,17 @@
-"""Contents on the device: flat buffers of bytes."""
+"""Contents on the device: flat buffers of bytes.
 
+Buffers in the host's memory that left, and that nobody else refers to, are kept to be filled again (`spares`, which the caller is
+to bound): new memory costs as much as the copy into it. On other devices torch keeps them.
+"""
+
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from plait.residency.spares import Spares
 from plait.types.errors import CapacityError
 
 
@@ -23,13 +29,32 @@ def allocate(num_bytes: int, device: torch.device | str) -> Tensor:
         return torch.empty(num_bytes, dtype=torch.uint8, device=device)
 
 
+def _num_references(buffer: Tensor) -> int:
+    """To its memory: of tensors, views and arrays."""
+    return int(torch._C._storage_Use_Count(buffer.untyped_storage()._cdata))
+
+
+_ALONE = _num_references(torch.empty(1))
+_ONLY_ARGUMENT = 3
+"""References to a tensor that only the caller of a function has: its own, the argument, and that of the call that counts them."""
+
+
+def _is_ours_alone(buffer: Tensor) -> bool:
+    """Whether the memory of a buffer is all its own, was taken by torch, and nobody can read it but through the caller's name."""
+    storage = buffer.untyped_storage()
+    is_whole = storage.nbytes() == buffer.numel() > 0 and storage.resizable() and buffer.device.type == "cpu"
+    del storage
+    return is_whole and sys.getrefcount(buffer) <= _ONLY_ARGUMENT and _num_references(buffer) <= _ALONE
+
+
 class DeviceStore:
     def __init__(self, device: torch.device) -> None:
-        self.device = device
+        self.device, self.spares = device, Spares[Tensor]()
         self._buffers: dict[str, Tensor] = {}
 
     def allocate(self, num_bytes: int) -> Tensor:
-        return allocate(num_bytes, self.device)
+        spare = self.spares.take(num_bytes)
+        return allocate(num_bytes, self.device) if spare is None else spare
 
     def own(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The buffers, on the device."""
@@ -46,7 +71,9 @@ class DeviceStore:
         return torch.equal(self._buffers[key], buffer.to(self.device))
 
     def remove(self, key: str) -> bool:
-        self._buffers.pop(key, None)
+        buffer = self._buffers.pop(key, None)
+        if buffer is not None and _is_ours_alone(buffer):
+            self.spares.give(buffer.numel(), buffer)
         return True
 
     def rename(self, old: str, new: str) -> None:

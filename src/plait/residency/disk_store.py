@@ -4,6 +4,8 @@
   step, after all of its contents are on the disk.
 - What no group refers to when a folder is opened is removed: a crash left it.
 - One process at a time holds a folder.
+- What no group refers to any more is kept to be written over, which takes no new blocks. Should it be under its key again after a
+  crash, nothing refers to it.
 """
 
 import fcntl
@@ -19,6 +21,7 @@ from torch import Tensor
 from plait.residency import content_file
 from plait.residency.host_store import other_key
 from plait.residency.parallel import for_each
+from plait.residency.spares import SpareFile, SpareFiles
 from plait.residency.tensor_group import TensorGroup, is_private
 from plait.state.durable import TEMPORARY_PREFIX, make_folder, remove_temporaries, replace_file, sync_folder
 from plait.state.tensor_file import digest_bytes
@@ -41,11 +44,12 @@ class _Envelope(msgspec.Struct, frozen=True):
 class DiskStore:
     """`StateError` if another process holds the folder. Threads may write and read different contents at a time.
 
-    Unless it `lasts`, nothing is there when a folder is opened, no group is published, and nobody waits for the disk.
+    Unless it `lasts`, nothing is there when a folder is opened, no group is published, and nobody waits for the disk. `spares` are
+    the caller's to bound.
     """
 
     def __init__(self, folder: Path, lasts: bool = True) -> None:
-        self.lasts = lasts
+        self.lasts, self.spares = lasts, SpareFiles()
         self._contents, self._groups = folder / "contents", folder / "groups"
         make_folder(self._contents)
         make_folder(self._groups)
@@ -83,12 +87,16 @@ class DiskStore:
 
         It outlives a crash once it is synced and a group that refers to it is published.
         """
-        part = self._contents / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-        digest = content_file.write(part, content_file.pieces(buffer), is_private(key))
+        spare = self.spares.take(buffer.numel())
+        part = self._new_part() if spare is None else spare.path
+        digest = content_file.write(part, content_file.pieces(buffer), is_private(key), is_over=spare is not None)
         try:
             return self._put(part, digest or key, buffer)
         finally:
             part.unlink(missing_ok=True)
+
+    def _new_part(self) -> Path:
+        return self._contents / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
 
     def _put(self, part: Path, key: str, buffer: Tensor) -> str:
         while True:
@@ -120,7 +128,19 @@ class DiskStore:
 
     def remove(self, key: str) -> bool:
         """Whether it is gone; an error is logged."""
-        return content_file.remove(self._contents / key)
+        path, part = self._contents / key, self._new_part()
+        try:
+            num_bytes = path.stat().st_size
+            if not num_bytes:
+                return content_file.remove(path)
+            os.rename(path, part)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            log.warning("cannot remove %s: %s", path, error)
+            return False
+        self.spares.give(num_bytes, SpareFile(part))
+        return True
 
     # ---- groups
 
@@ -156,6 +176,7 @@ class DiskStore:
         return self._groups / f"{digest_bytes(name.encode())}.json"
 
     def close(self) -> None:
+        self.spares.clear()
         os.close(self._descriptor)
 
 

@@ -124,18 +124,23 @@ class Holdings:
     def _garbage(self, keys: Iterable[str]) -> list[Place]:
         return [(tier, key) for key in sorted(keys) for tier in TIERS if self.is_garbage(tier, key)]
 
-    def rename(self, old: str, new: str) -> None:
-        """Give a content its final key. A tier that held both now holds one of two equal copies."""
-        for name in self._users.pop(old, ()):
-            self._groups[name] = {new if key == old else key: num_bytes for key, num_bytes in self._groups[name].items()}
-            self._users.setdefault(new, set()).add(name)
-        for tier, present in self._present.items():
-            num_bytes = present.pop(old, None)
-            if num_bytes is not None and new in present:
-                self._used_bytes[tier] -= num_bytes
-            elif num_bytes is not None:
-                present[new] = num_bytes
-        for name in self._users.get(new, ()):
+    def rename(self, keys: Mapping[str, str]) -> None:
+        """Give contents their final keys, by the old. A tier that held both now holds one of two equal copies."""
+        renamed: set[str] = set()
+        for old, new in keys.items():
+            users = self._users.pop(old, set())
+            if users:
+                self._users.setdefault(new, set()).update(users)
+                renamed |= users
+            for tier, present in self._present.items():
+                num_bytes = present.pop(old, None)
+                if num_bytes is not None and new in present:
+                    self._used_bytes[tier] -= num_bytes
+                elif num_bytes is not None:
+                    present[new] = num_bytes
+        for name in renamed:
+            self._groups[name] = {keys.get(key, key): num_bytes for key, num_bytes in self._groups[name].items()}
+        for name in {user for new in keys.values() for user in self._users.get(new, ())}:
             for tier, present in self._present.items():
                 self._num_present[tier][name] = sum(key in present for key in self._groups[name])
 

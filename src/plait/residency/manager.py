@@ -49,9 +49,7 @@ class StateManager:
     ) -> None:
         self._ledger, self._clock, self._order = ResidencyLedger(budgets), clock, order
         self._background = Background("plait-residency")
-        self._stores = Stores(
-            self._ledger, torch.device(device), host_folder, disk_folder, self._background.submit, clock, disk_lasts
-        )
+        self._stores = Stores(self._ledger, torch.device(device), host_folder, disk_folder, clock, disk_lasts)
         self._changed = self._stores.changed
         self._mover = Mover(self._stores, order)
         self._changes = GroupChanges(self._stores, self._mover)

@@ -56,7 +56,7 @@ class Mover:
         """All of a group onto the device; the caller is `moving` it. `spared` are not to leave for it."""
         while missing := self._missing(name):
             try:
-                reservation = self.reserve(Tier.DEVICE, missing, name, spared)
+                reservation = self.reserve(Tier.DEVICE, missing, name, spared, is_load=True)
                 break
             except CapacityError:  # What another group had in private may turn out, as it leaves, to be what this one lacks.
                 if self._missing(name) == missing:
@@ -76,19 +76,17 @@ class Mover:
 
     def _read(self, contents: Mapping[str, int]) -> dict[str, Tensor]:
         buffers: dict[str, Tensor] = {}
-        moved: dict[Tier, tuple[int, float]] = {}
+        moved: dict[Tier, list[tuple[int, float]]] = {}
         keys = list(contents)
         for key, following in zip(keys, [*keys[1:], None], strict=True):
-            num_bytes = contents[key]
             if following is not None:
                 self._stores.announce(following)
             start_s = time.perf_counter()
-            tier, buffers[key] = self._stores.load(key, num_bytes)
-            before_bytes, before_s = moved.get(tier, (0, 0.0))
-            moved[tier] = before_bytes + num_bytes, before_s + time.perf_counter() - start_s
+            tier, buffers[key] = self._stores.load(key, contents[key])
+            moved.setdefault(tier, []).append((contents[key], time.perf_counter() - start_s))
         with self._changed:
-            for tier, (num_bytes, spent_s) in moved.items():
-                self._stores.rates.observe((tier, Tier.DEVICE), num_bytes, spent_s)
+            for tier, parts in moved.items():
+                self._stores.rates.observe((tier, Tier.DEVICE), sum(n for n, _ in parts), sum(spent_s for _, spent_s in parts))
         return buffers
 
     def arrive(self, reservation: Reservation, buffers: Mapping[str, Tensor]) -> None:
@@ -112,15 +110,16 @@ class Mover:
 
     # ---- room
 
-    def reserve(self, tier: Tier, contents: Mapping[str, int], owner: str = "", spared: Collection[str] = ()) -> Reservation:
+    def reserve(
+        self, tier: Tier, contents: Mapping[str, int], owner: str = "", spared: Collection[str] = (), is_load: bool = False
+    ) -> Reservation:
         """Room for a move of a group; without an `owner`, room that lasts until it is rolled back. Others make room by moving down.
-
-        `CapacityError` if there cannot be enough.
-        """
+        `is_load`: contents are read from below. `CapacityError` if there cannot be enough."""
         reservation = self._try_reserve(tier, contents, not owner)
         if reservation is None:
             with self._room:
-                return self._reserve_after_others(tier, contents, owner, spared)
+                reservation = self._reserve_after_others(tier, contents, owner, spared)
+        self._stores.bound_spares(tier, contents.values() if is_load or tier is not Tier.DEVICE else ())
         return reservation
 
     def _reserve_after_others(self, tier: Tier, contents: Mapping[str, int], owner: str, spared: Collection[str]) -> Reservation:

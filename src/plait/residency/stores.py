@@ -15,12 +15,12 @@ from plait.residency.host_store import HostStore
 from plait.residency.ledger import ResidencyLedger
 from plait.residency.rates import TransferRates
 from plait.residency.tensor_group import TensorGroup
-from plait.residency.tier import Tier
+from plait.residency.tier import TIERS, Tier
 from plait.types.errors import StateError
 
 
 class Stores:
-    """`StateError` if a folder cannot be used. No folder, no such tier. `later` does a call on a thread beside."""
+    """`StateError` if a folder cannot be used. No folder, no such tier."""
 
     def __init__(
         self,
@@ -28,7 +28,6 @@ class Stores:
         device: torch.device,
         host_folder: Path | None,
         disk_folder: Path | None,
-        later: Callable[..., None],
         clock: Callable[[], float] = time.monotonic,
         disk_lasts: bool = True,
     ) -> None:
@@ -36,7 +35,7 @@ class Stores:
         self.changed = threading.Condition(threading.RLock())
         self.groups: dict[str, TensorGroup] = {}
         self.device = DeviceStore(device)
-        self.host = HostStore(host_folder, later) if host_folder is not None else None
+        self.host = HostStore(host_folder) if host_folder is not None else None
         self.disk = DiskStore(disk_folder, disk_lasts) if disk_folder is not None else None
         self._left: list[Place] = []
         """What nobody uses and could not be removed."""
@@ -120,6 +119,24 @@ class Stores:
                 elif self.ledger.is_garbage(tier, key):
                     self._left.append((tier, key))
             self.changed.notify_all()
+        for tier in TIERS:
+            self.bound_spares(tier)
+
+    def bound_spares(self, tier: Tier, sizes: Iterable[int] = ()) -> None:
+        """What a tier keeps to be written over takes what its budget leaves; files no more than may come down at once.
+
+        `sizes`: of what is about to come, with its room reserved, for which spare ones are left as they are.
+        """
+        store = self.device if tier is Tier.DEVICE else self.host if tier is Tier.HOST else self.disk
+        if store is None or not store.spares.num_bytes:
+            return
+        with self.changed:
+            budget, device_bytes = self.ledger.budgets[tier], self.ledger.budgets[Tier.DEVICE]
+            used_bytes, device_used_bytes = self.ledger.used_bytes(tier), self.ledger.used_bytes(Tier.DEVICE)
+        most_bytes = device_used_bytes if device_bytes is None else device_bytes
+        if tier is Tier.DEVICE and budget is None:
+            most_bytes = 0  # Nobody says how much it may be.
+        store.spares.keep(sizes, most_bytes if budget is None else min(most_bytes, budget - used_bytes))
 
     def rename(self, name: str, keys: dict[str, str]) -> None:
         """Private contents of a group have got digests."""
@@ -127,7 +144,7 @@ class Stores:
             for old, new in keys.items():
                 if self.ledger.has(Tier.DEVICE, old):
                     self.device.rename(old, new)
-                self.ledger.rename(old, new)
+            self.ledger.rename(keys)
             self.groups[name] = self.groups[name].renamed(keys)
 
     def close(self) -> None:
