@@ -35,6 +35,8 @@ class JobPart:
     calls_left: int = 0
     call_s: float = 0.0
     """Of each call of the step."""
+    after_s: float = 0.0
+    """That the step takes after its last call."""
     left_s: float = 0.0
     """Of the next call; less than `call_s` if it ran elsewhere."""
     call_id: str = ""
@@ -53,6 +55,9 @@ class JobPart:
         if self.shape.jitter:
             factor *= self.rng.lognormvariate(0.0, self.shape.jitter)
         self.call_s = self.left_s = self.shape.call_s * factor / self.shape.num_calls
+        self.after_s = self.shape.after_s
+        if self.shape.after_jitter:
+            self.after_s *= self.rng.lognormvariate(0.0, self.shape.after_jitter)
         self.calls_left, self.is_in_step = self.shape.num_calls, True
 
     def issue(self, now_s: float, fill: float) -> None:
@@ -80,8 +85,7 @@ class JobPart:
         self.calls_left -= num_calls
         for left in range(self.calls_left + num_calls - 1, self.calls_left - 1, -1):
             own_s += call_s
-            if left:
-                own_s += delay_s
+            own_s += delay_s if left else self.after_s
         self.own_s, self.left_s, self.call_id = own_s, call_s, ""
 
     def tell(self, record: OnRecord | None) -> None:
