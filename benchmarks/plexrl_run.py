@@ -13,13 +13,13 @@ from benchmarks.plexrl_jobs import Job, settings_of
 from benchmarks.plexrl_systems import RecordingGroups, System, make_groups
 from plait.cluster.groups.factory import grouped
 from plait.cluster.groups.worker_groups import WorkerGroups
-from plait.placement.demand_trace import FunctionRecord
 from plait.config.load import effective_toml
 from plait.config.run import RunSettings
 from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
 from plait.observe.events import AnyEvent, StepCommitted
 from plait.observe.log import EventLog
+from plait.placement.demand_trace import FunctionRecord
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute

@@ -1,7 +1,7 @@
-"""What each job of `benchmarks.plexrl` takes alone: the costs of its simulation. Measured by `python -m benchmarks.simulation_plexrl`.
+"""What each job of `benchmarks.plexrl` takes alone: the costs of its simulation.
 
-- The job has one worker group to itself, with room for one of its two deployments, so that every call brings its own. Calls are told
-  by the service's own trace, in which a switch is no time of the job's; moves by the service's own record of setups.
+- The job has a worker group to itself, with room for one of its two deployments, so that every call brings its own. Calls are told
+  by the service's own trace, where a switch is no time of the job's; moves, by the service's own record of setups.
 - Nothing is taken from a run in which jobs share anything.
 """
 
