@@ -58,7 +58,7 @@ def slowdowns(members: Sequence[Member], num_periods: int = NUM_PERIODS, order: 
     """T_co / T_solo by job, all of them running all the time, on groups of this order; at least 1."""
     run = CoRun(members, order)
     run.until(num_periods)
-    return {member.job_id: run.slowdown(index) for index, member in enumerate(members)}
+    return run.slowdowns()
 
 
 START = -1
@@ -76,7 +76,9 @@ class CoRun:
         """Steps of the period that have not ended."""
         self.periods = [0] * len(members)
         self.ended_s = [member.start_s for member in members]
-        self._half_s = [float("inf")] * len(members)
+        self._ends_s: list[list[float]] = [[] for _ in members]
+        """Of all periods."""
+        self._num_events = 0
         self._order = 0
         self._events: list[tuple[float, int, Phase, bool]] = []
         """Time, number, phase, whether it has ended (else it is released)."""
@@ -84,22 +86,24 @@ class CoRun:
             self._push(member.start_s, (index, START), True)
 
     def until(self, num_periods: int) -> None:
-        """Every member has had so many, or there were MAX_EVENTS."""
+        """Every member has had so many, or there were MAX_EVENTS. Goes on from where it was: the same as all at once."""
         self._num_periods = num_periods
-        left = sum(1 for member in self._members if member.steps)
-        num_events = 0
-        while left and num_events < MAX_EVENTS:
+        left = sum(1 for member, had in zip(self._members, self.periods, strict=True) if member.steps and had < num_periods)
+        while left and self._num_events < MAX_EVENTS:
             self._now_s = now_s = self._events[0][0]
             touched: list[CoRunGroup] = []
             while self._events and self._events[0][0] == now_s:
                 _, _, phase, has_ended = heapq.heappop(self._events)
-                num_events += 1
+                self._num_events += 1
                 if not has_ended:
                     self._release(now_s, phase, touched)
                 elif self._done(now_s, phase, touched):
                     left -= self._count_period(phase[0])
             for group in touched:
                 self._serve(now_s, group)
+
+    def slowdowns(self) -> dict[str, float]:
+        return {member.job_id: self.slowdown(index) for index, member in enumerate(self._members)}
 
     def slowdown(self, index: int) -> float:
         member, periods = self._members[index], self.periods[index]
@@ -111,7 +115,8 @@ class CoRun:
             return max(1.0, (self._now_s - member.start_s) / ((periods + 1) * member.period_s))
         whole = (self.ended_s[index] - member.start_s) / (periods * member.period_s)
         later = periods - self._num_periods // 2
-        half = (self.ended_s[index] - self._half_s[index]) / (later * member.period_s) if later > 0 else 0.0
+        half_s = self._ends_s[index][self._num_periods // 2 - 1] if self._num_periods > 1 else member.start_s
+        half = (self.ended_s[index] - half_s) / (later * member.period_s) if later > 0 else 0.0
         return max(1.0, whole, half)
 
     def _push(self, at_s: float, phase: Phase, has_ended: bool) -> None:
@@ -121,8 +126,7 @@ class CoRun:
     def _count_period(self, member: int) -> bool:
         """Whether it has had as many as are wanted, with this one."""
         self.periods[member] += 1
-        if self.periods[member] == self._num_periods // 2:
-            self._half_s[member] = self.ended_s[member]
+        self._ends_s[member].append(self.ended_s[member])
         return self.periods[member] == self._num_periods
 
     def _done(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> bool:
