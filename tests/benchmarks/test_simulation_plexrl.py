@@ -1,6 +1,5 @@
 """The simulation of `benchmarks.plexrl`: what is taken from a job's trace alone, and what follows from it for systems."""
 
-
 import pytest
 
 from benchmarks.plexrl_systems import COLOCATED, ISOLATED, PLAIT_ONE, SPLIT, UNLIMITED

@@ -70,8 +70,9 @@ class CoRun:
 
     def __init__(self, members: Sequence[Member], order: Orders = Hrrs) -> None:
         self._members = members
-        self._groups = _groups_of(members, order)
-        self._followers = [_followers_of(member) for member in members]
+        groups = _groups_of(members, order)
+        self._steps = [[(groups[step.group], step.duration_s) for step in member.steps] for member in members]
+        self._followers = [_followers_of(number, member) for number, member in enumerate(members)]
         self._open = [0] * len(members)
         """Steps of the period that have not ended."""
         self.periods = [0] * len(members)
@@ -132,14 +133,13 @@ class CoRun:
     def _done(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> bool:
         """Whether that ended a period. `touched`: groups that are to serve once all that happens now has happened."""
         member, step = phase
-        steps = self._members[member].steps
-        for follower in self._followers[member].get(step, ()):
-            self._push(now_s + steps[follower].gap_s, (member, follower), False)
+        for follower, gap_s in self._followers[member][step]:
+            self._push(now_s + gap_s, follower, False)
         if step == START:
-            self._open[member] = len(steps)
+            self._open[member] = len(self._steps[member])
             return False
         self._open[member] -= 1
-        group = self._groups[steps[step].group]
+        group = self._steps[member][step][0]
         if group.is_contended:
             group.ended(now_s)
             touched.append(group)
@@ -151,13 +151,12 @@ class CoRun:
 
     def _release(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> None:
         member, index = phase
-        step = self._members[member].steps[index]
-        group = self._groups[step.group]
+        group, duration_s = self._steps[member][index]
         if group.is_contended:
             group.release(phase, now_s)
             touched.append(group)
         else:
-            self._push(now_s + step.duration_s, phase, True)
+            self._push(now_s + duration_s, phase, True)
 
     def _serve(self, now_s: float, group: CoRunGroup) -> None:
         started = group.serve(now_s)
@@ -176,8 +175,9 @@ def _groups_of(members: Sequence[Member], order: Orders) -> dict[int, CoRunGroup
     return groups
 
 
-def _followers_of(member: Member) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+def _followers_of(number: int, member: Member) -> list[list[tuple[Phase, float]]]:
+    """By step, of `START` last: which phases follow, and after which gap."""
+    found: list[list[tuple[Phase, float]]] = [[] for _ in range(len(member.steps) + 1)]
     for index, step in enumerate(member.steps):
-        found.setdefault(step.after, []).append(index)
+        found[step.after].append(((number, index), step.gap_s))
     return found

@@ -118,7 +118,8 @@ class SimulatedGroup:
                 self.residency.begin(prefetch.deployment, self.env.now)
 
     def _end_at(self, time_s: float) -> None:
-        self._end = self.env.timeout(max(0.0, time_s - self.env.now))
+        left_s = time_s - self.env.now
+        self._end = simpy.Timeout(self.env, left_s if left_s > 0.0 else 0.0)
         self._end.callbacks.append(self._ended)
 
     def _give_way(self, work: CallStretch) -> None:
