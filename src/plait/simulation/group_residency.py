@@ -38,9 +38,11 @@ class GroupResidency:
         self._rates = rates
         self._num_bytes: dict[str, int] = {}
         self.may_stage = False
-        """Not all deployments fit together, but two of them do."""
+        """Some deployment is elsewhere, and some two fit together."""
+        self._do_two_fit = False
         self._known_s: dict[str, float] = {}
         """Setups since anything last moved."""
+        self._num_uses = 0
         self._latest = ""
         """Whose state came last, or was there; nothing has moved since."""
         self._arriving_s: dict[str, float] = {}
@@ -73,7 +75,7 @@ class GroupResidency:
 
     def enter(self, deployment: str, now_s: float) -> float:
         """Seconds until it is on the devices; from now on it is."""
-        self.ledger.touch(deployment, now_s)
+        self._touch(deployment)
         if deployment == self._latest:
             return 0.0
         self._latest = deployment
@@ -96,7 +98,7 @@ class GroupResidency:
         self.ledger.commit(reservation)
         self.ledger.adopt(Tier.HOST, missing)  # What comes from disk comes through host memory.
         self._unsaved.discard(deployment)
-        self._known_s.clear()
+        self._moved()
 
     # ---- before its turn, as `cluster.groups.lookahead` has it
 
@@ -122,7 +124,7 @@ class GroupResidency:
 
     def begin(self, deployment: str, now_s: float) -> None:
         """What was staged comes from now on."""
-        self.ledger.touch(deployment, now_s)
+        self._touch(deployment)
         self._arriving_s[deployment] += now_s
 
     def changed(self, deployment: str) -> None:
@@ -138,11 +140,16 @@ class GroupResidency:
     def _offload(self, name: str) -> None:
         ledger = self.ledger
         self._arriving_s.pop(name, None)
-        self._known_s.clear()
         if self._is_last(name):
             ledger.adopt(Tier.HOST, ledger.contents(name))
             self._unsaved.discard(name)
         ledger.discard(Tier.DEVICE, name)
+        self._moved()
+
+    def _touch(self, deployment: str) -> None:
+        """What came last counts as used last, also at one time."""
+        self._num_uses += 1
+        self.ledger.touch(deployment, self._num_uses)
 
     def _is_last(self, name: str) -> bool:
         return self.ledger.is_last(Tier.DEVICE, name)
@@ -150,5 +157,11 @@ class GroupResidency:
     def _fit_budget(self) -> None:
         sizes = sorted(self._num_bytes.values())
         budget = self.ledger.budgets[Tier.DEVICE] = max(self._budget_bytes, *sizes, 0)
-        self.may_stage = sum(sizes) > budget >= sum(sizes[:2])
+        self._do_two_fit = len(sizes) > 1 and sum(sizes[:2]) <= budget
+        self._moved()
+
+    def _moved(self) -> None:
+        """Or joined, or left."""
+        self._known_s.clear()
+        self.may_stage = self._do_two_fit and len(self.resident) < len(self._num_bytes)
         self._known_s.clear()
