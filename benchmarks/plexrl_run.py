@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.plexrl_jobs import Job, settings_of
-from benchmarks.plexrl_systems import System, make_groups
+from benchmarks.plexrl_systems import RecordingGroups, System, make_groups
 from plait.cluster.groups.factory import grouped
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.config.load import effective_toml
@@ -19,6 +19,7 @@ from plait.environments.pool import EnvironmentPool
 from plait.models.tokenizer import Tokenizer
 from plait.observe.events import AnyEvent, StepCommitted
 from plait.observe.log import EventLog
+from plait.placement.demand_trace import FunctionRecord
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
@@ -54,6 +55,12 @@ class Outcome:
     groups: dict[str, GroupUse] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes on the device by deployment."""
+    records: dict[str, list[FunctionRecord]] = field(default_factory=dict)
+    """Calls of each job in groups, from its start on, in its own time."""
+    loads_s: dict[str, float] = field(default_factory=dict)
+    """Lately, by deployment that came to the device from main memory while it was wanted there,"""
+    offloads_s: dict[str, float] = field(default_factory=dict)
+    """and by deployment that left it then."""
 
 
 async def run_system(
@@ -108,8 +115,8 @@ async def _run_job(
 
 
 class _Stopwatch:
-    def __init__(self, jobs: Sequence[str], groups: WorkerGroups | None) -> None:
-        self.outcome = Outcome(events={job: [] for job in jobs})
+    def __init__(self, jobs: Sequence[str], groups: RecordingGroups | None) -> None:
+        self.outcome = Outcome(events={job: [] for job in jobs}, records=groups.records if groups is not None else {})
         self._groups = groups.groups if groups is not None else {}
         self._cold = set(jobs)
         self._is_warm = asyncio.Event()
@@ -129,7 +136,10 @@ class _Stopwatch:
         self.outcome.end_s = time.time()
         self.outcome.groups = {name: _since(before[name], after) for name, after in self._uses().items()}
         for group in self._groups.values():
-            self.outcome.sizes |= group.dispatcher.residents.sizes
+            sizes, setups = group.dispatcher.residents.sizes, group.dispatcher.setups
+            self.outcome.sizes |= sizes
+            self.outcome.loads_s |= {name: setups.load_s(name, "host") for name in sizes}
+            self.outcome.offloads_s |= {name: setups.offload_s(name) for name in sizes}
 
     def _uses(self) -> dict[str, GroupUse]:
         """So far."""

@@ -8,6 +8,7 @@ from plait.cluster.groups.messages import ConfigureGroup
 from plait.cluster.groups.router import Router
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.cluster.messages import ROLLOUT, TRAIN
+from plait.placement.demand_trace import FunctionRecord
 
 ROLES = (ROLLOUT, TRAIN)
 UNLIMITED_BYTES = 1 << 40
@@ -65,7 +66,18 @@ SYSTEMS = (ISOLATED, UNLIMITED, SPLIT, COLOCATED, PLAIT_TRAINING, PLAIT_TWO, PLA
 QUICK_SYSTEMS = (ISOLATED, UNLIMITED, SPLIT, COLOCATED, PLAIT_TWO, PLAIT_ONE, ORDERED[0])
 
 
-def make_groups(system: System, jobs: Sequence[str], sizes: Mapping[str, int], folder: Path) -> WorkerGroups:
+class RecordingGroups(WorkerGroups):
+    def __init__(self, settings: Sequence[ConfigureGroup], router: Router, order: str, max_restarts: int) -> None:
+        self.records: dict[str, list[FunctionRecord]] = {}
+        """What each job has demanded."""
+        super().__init__(settings, router, order, max_restarts)
+
+    def _recorded(self, job: str, record: FunctionRecord) -> None:
+        self.records.setdefault(job, []).append(record)
+        super()._recorded(job, record)
+
+
+def make_groups(system: System, jobs: Sequence[str], sizes: Mapping[str, int], folder: Path) -> RecordingGroups:
     """`sizes`: bytes on the device by deployment; needed unless the system has room for all."""
     settings: list[ConfigureGroup] = []
     routes: dict[str, str] = {}
@@ -84,7 +96,7 @@ def make_groups(system: System, jobs: Sequence[str], sizes: Mapping[str, int], f
                 disk_bytes=0,
             )
         )
-    return WorkerGroups(settings, Router(routes), system.order, max_restarts=0)
+    return RecordingGroups(settings, Router(routes), system.order, max_restarts=0)
 
 
 def budget(sizes: Sequence[int]) -> int:

@@ -5,15 +5,23 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+import simpy
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from plait.scheduling.orders import ORDERS
+from plait.placement.job import Role
+from plait.residency.rates import TransferRates
+from plait.residency.tier import Tier
+from plait.scheduling.orders import ORDERS, Fifo
 from plait.simulation.cluster import POLICIES, SimulatedCluster, simulate_jobs
 from plait.simulation.cluster_shape import ClusterShape, NodeFailure
+from plait.simulation.group_meter import ClusterMeter, GroupMeter
+from plait.simulation.group_residency import GroupResidency
+from plait.simulation.groups import SimulatedGroup
 from plait.simulation.hardware import accelerator
 from plait.simulation.job_shape import JobShape, PartShape
 from plait.simulation.job_systems import SYSTEMS
+from plait.simulation.jobs import SimulatedJob
 from plait.simulation.jobs_result import JobsResult
 from plait.simulation.plexrl_jobs import SIZES, PlexrlWorkload, colocated, plexrl_jobs
 from plait.types.errors import ConfigError
@@ -35,6 +43,18 @@ def workload(num_jobs: int, staleness: int = 0, **changes: float) -> PlexrlWorkl
         "kinds_per_size": 1,
     }
     return PlexrlWorkload(**(values | changes))  # type: ignore[arg-type]
+
+
+def scored(jobs: tuple[JobShape, ...], after_s: float) -> tuple[JobShape, ...]:
+    """Answers are scored, and steps recorded, for about so long."""
+    return tuple(
+        msgspec.structs.replace(
+            job,
+            rollout=msgspec.structs.replace(job.rollout, after_s=after_s, after_jitter=0.2 * bool(after_s)),
+            train=msgspec.structs.replace(job.train, after_s=after_s / 4),
+        )
+        for job in jobs
+    )
 
 
 def check_devices(
@@ -74,12 +94,12 @@ def run_watched(
 @settings(deadline=None, max_examples=12, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     policy=st.sampled_from(sorted(POLICIES)), order=st.sampled_from(sorted(ORDERS)), staleness=st.integers(0, 2),
-    seed=st.integers(0, 50), fails=st.booleans(), drift=st.sampled_from([0.0, 1.5]),
+    seed=st.integers(0, 50), fails=st.booleans(), drift=st.sampled_from([0.0, 1.5]), after_s=st.sampled_from([0.0, 20.0]),
 )  # fmt: skip
 def test_work_is_conserved_and_devices_do_one_thing(
-    policy: str, order: str, staleness: int, seed: int, fails: bool, drift: float
+    policy: str, order: str, staleness: int, seed: int, fails: bool, drift: float, after_s: float
 ) -> None:
-    jobs = plexrl_jobs(workload(6, staleness, drift=drift), seed)
+    jobs = scored(plexrl_jobs(workload(6, staleness, drift=drift), seed), after_s)
     failures = tuple(NodeFailure(f"node-{node:04}", 2000.0 + 3000 * node, 1000.0) for node in range(3)) if fails else ()
     result, intervals = run_watched(jobs, policy, order, failures)
     run = [outcome for outcome in result.jobs if not outcome.is_rejected]  # Too large for what is left of the cluster.
@@ -110,6 +130,28 @@ def test_all_policies_and_orders_draw_the_same_work() -> None:
     jobs = plexrl_jobs(workload(6), 5)
     results = [simulate_jobs(CLUSTER, jobs, policy, order) for policy, order in (("isolated", "fifo"), ("pack", "hrrs"))]
     assert [job.own_s for job in results[0].jobs] == pytest.approx([job.own_s for job in results[1].jobs])
+
+
+def test_what_follows_a_part_needs_no_device() -> None:
+    """Two jobs on one group: while the answers of one are scored, the other's calls run. A step is 40 + 60 + 15 + 5 s."""
+    rollout, train = PartShape(8, 40.0, after_s=60.0, bytes_per_device=1), PartShape(8, 15.0, after_s=5.0, bytes_per_device=1)
+    jobs = [JobShape(name, name, "Qwen3-8B", 0.0, 10, rollout, train, is_colocated=True) for name in "ab"]
+    cluster = msgspec.structs.replace(CLUSTER, switch_s=0.0)
+    alone = simulate_jobs(cluster, jobs[:1], "isolated").jobs[0]
+    assert (alone.own_s, alone.slowdown) == (pytest.approx(10 * 120), pytest.approx(1.0, abs=1e-4))
+    assert jobs[0].alone_s == pytest.approx(10 * 120)
+    assert jobs[0].bubble == pytest.approx(1 - 15 / 120)
+    env = simpy.Environment()
+    group = SimulatedGroup(env, "g", GroupResidency(100, TransferRates()), Fifo(), GroupMeter(ClusterMeter(), {"row": 8}, 0.0))
+    ends_s: dict[str, list[float]] = {"a": [], "b": []}
+    for shape in jobs:
+        job = SimulatedJob(env, shape, "0", lambda job: None, lambda job: ends_s[job.shape.job_id].append(env.now))
+        for role in Role:
+            group.join(job.deployment(role), 0, Tier.HOST)
+        job.start(dict.fromkeys(Role, group), 0.0)
+    env.run()
+    # The second waits 40 s to roll out and 20 s to train, for rollouts of the first; then never again.
+    assert ends_s == {"a": [pytest.approx(10 * 120)], "b": [pytest.approx(40 + 20 + 10 * 120)]}
 
 
 def test_one_job_alone_takes_its_steps_one_after_another() -> None:

@@ -16,7 +16,7 @@ from plait.rollout.dispatcher import Dispatcher, Handed
 from plait.rollout.request import GenerationRequest
 from plait.rollout.scheduler import Scheduler
 from plait.rollout.service import RolloutService
-from plait.simulation import drafts, rollout, tasks, trainer
+from plait.simulation import drafts, group_residency, groups, rollout, tasks, trainer
 from plait.simulation.light_request import light_request
 from plait.simulation.rollout import SimulatedRollout
 from plait.tasks.manager import TaskManager
@@ -36,7 +36,8 @@ Event = tuple[Any, ...]
     ("module", "policies"),
     [
         (rollout, {"Dispatcher", "ConcurrencyController"}), (tasks, {"TaskManager"}), (trainer, {"TenantSlices"}),
-        (drafts, {"best_plan", "TargetTime"}),
+        (drafts, {"best_plan", "TargetTime"}), (groups, {"GroupQueue", "Lookahead", "ServiceTimes"}),
+        (group_residency, {"ResidencyLedger", "least_soon", "estimate_setup_s"}),
     ],
 )  # fmt: skip
 def test_policies_are_the_service_s_own(module: Any, policies: set[str]) -> None:

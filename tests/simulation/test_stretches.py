@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from plait.simulation.groups import SimulatedGroup
 from plait.simulation.job_shape import JobShape
 from plait.simulation.jobs_result import JobsResult
 from plait.simulation.plexrl_jobs import plexrl_jobs
-from tests.simulation.test_cluster_jobs import CLUSTER, workload
+from tests.simulation.test_cluster_jobs import CLUSTER, scored, workload
 
 FAILURES = [NodeFailure("node-0001", 5000.0, 100.0)]
 FIGURES = ("busy_share", "setup_share", "lost_share", "device_hours", "decode_realised_to_peak")
@@ -22,7 +23,7 @@ Busy = tuple[str, float, float, str, str]
 
 
 def simulated(
-    jobs: Sequence[JobShape], policy: str, order: str, failures: Sequence[NodeFailure], is_one_by_one: bool
+    jobs: Sequence[JobShape], policy: str, order: str, failures: Sequence[NodeFailure], state_share: float, is_one_by_one: bool
 ) -> tuple[JobsResult, list[Busy], int]:
     """With all that devices did, and the number of events on the clock."""
     submit, intervals = SimulatedGroup.submit, list[Busy]()
@@ -34,7 +35,8 @@ def simulated(
     with pytest.MonkeyPatch.context() as patch:
         if is_one_by_one:
             patch.setattr(SimulatedGroup, "submit", submit_one)
-        cluster = SimulatedCluster(CLUSTER, policy, order, 0, lambda *busy: intervals.append(busy), retrace_steps=16)
+        shape = msgspec.structs.replace(CLUSTER, state_share=state_share)
+        cluster = SimulatedCluster(shape, policy, order, 0, lambda *busy: intervals.append(busy), retrace_steps=16)
         cluster.add(jobs, failures)
         result = cluster.run()
     return result, sorted(intervals), next(cluster.env._eid)
@@ -43,12 +45,14 @@ def simulated(
 @settings(deadline=None, max_examples=6, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(
     policy=st.sampled_from(sorted(POLICIES)), order=st.sampled_from(sorted(ORDERS)), staleness=st.integers(0, 2),
-    seed=st.integers(0, 50), fails=st.booleans(),
+    seed=st.integers(0, 50), fails=st.booleans(), after_s=st.sampled_from([0.0, 20.0]), state_share=st.sampled_from([0.6, 0.3]),
 )  # fmt: skip
-def test_calls_as_one_event_are_as_calls_one_by_one(policy: str, order: str, staleness: int, seed: int, fails: bool) -> None:
-    jobs = plexrl_jobs(workload(6, staleness, median_job_s=4000.0), seed)
-    merged, merged_busy, num_merged = simulated(jobs, policy, order, FAILURES * fails, False)
-    single, single_busy, num_single = simulated(jobs, policy, order, FAILURES * fails, True)
+def test_calls_as_one_event_are_as_calls_one_by_one(
+    policy: str, order: str, staleness: int, seed: int, fails: bool, after_s: float, state_share: float
+) -> None:
+    jobs = scored(plexrl_jobs(workload(6, staleness, median_job_s=4000.0), seed), after_s)
+    merged, merged_busy, num_merged = simulated(jobs, policy, order, FAILURES * fails, state_share, False)
+    single, single_busy, num_single = simulated(jobs, policy, order, FAILURES * fails, state_share, True)
     assert [(job.start_s, job.end_s, job.own_s, job.moves) for job in merged.jobs] == [
         (job.start_s, job.end_s, job.own_s, job.moves) for job in single.jobs
     ]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from plait.placement.corun import Member, slowdowns
+from plait.placement.corun import NUM_PERIODS, CoRun, Member, slowdowns
 from plait.placement.corun_group import Orders
 from plait.scheduling.orders import Hrrs
 
@@ -39,10 +39,13 @@ def judge(members: Sequence[Member], slos: Mapping[str, float], order: Orders = 
     """`order`: of the groups that they share."""
     if len(members) > MAX_COUPLED:
         return Verdict(False, reason=f"{len(members)} jobs would depend on each other, more than {MAX_COUPLED}")
-    late = _late(slowdowns(members, FIRST_LOOK, order), {job_id: slo + FIRST_LOOK_MARGIN for job_id, slo in slos.items()})
+    run = CoRun(members, order)
+    run.until(FIRST_LOOK)
+    late = _late(run.slowdowns(), {job_id: slo + FIRST_LOOK_MARGIN for job_id, slo in slos.items()})
     if late:
         return Verdict(False, reason=late)
-    expected = slowdowns(members, order=order)
+    run.until(NUM_PERIODS)
+    expected = run.slowdowns()
     late = _late(expected, slos)
     if not late:
         convoy = slowdowns([msgspec.structs.replace(member, start_s=0.0) for member in members], order=order)

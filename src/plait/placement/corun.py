@@ -58,7 +58,7 @@ def slowdowns(members: Sequence[Member], num_periods: int = NUM_PERIODS, order: 
     """T_co / T_solo by job, all of them running all the time, on groups of this order; at least 1."""
     run = CoRun(members, order)
     run.until(num_periods)
-    return {member.job_id: run.slowdown(index) for index, member in enumerate(members)}
+    return run.slowdowns()
 
 
 START = -1
@@ -70,13 +70,16 @@ class CoRun:
 
     def __init__(self, members: Sequence[Member], order: Orders = Hrrs) -> None:
         self._members = members
-        self._groups = _groups_of(members, order)
-        self._followers = [_followers_of(member) for member in members]
+        groups = _groups_of(members, order)
+        self._steps = [[(groups[step.group], step.duration_s) for step in member.steps] for member in members]
+        self._followers = [_followers_of(number, member) for number, member in enumerate(members)]
         self._open = [0] * len(members)
         """Steps of the period that have not ended."""
         self.periods = [0] * len(members)
         self.ended_s = [member.start_s for member in members]
-        self._half_s = [float("inf")] * len(members)
+        self._ends_s: list[list[float]] = [[] for _ in members]
+        """Of all periods."""
+        self._num_events = 0
         self._order = 0
         self._events: list[tuple[float, int, Phase, bool]] = []
         """Time, number, phase, whether it has ended (else it is released)."""
@@ -84,22 +87,24 @@ class CoRun:
             self._push(member.start_s, (index, START), True)
 
     def until(self, num_periods: int) -> None:
-        """Every member has had so many, or there were MAX_EVENTS."""
+        """Every member has had so many, or there were MAX_EVENTS. Goes on from where it was: the same as all at once."""
         self._num_periods = num_periods
-        left = sum(1 for member in self._members if member.steps)
-        num_events = 0
-        while left and num_events < MAX_EVENTS:
+        left = sum(1 for member, had in zip(self._members, self.periods, strict=True) if member.steps and had < num_periods)
+        while left and self._num_events < MAX_EVENTS:
             self._now_s = now_s = self._events[0][0]
             touched: list[CoRunGroup] = []
             while self._events and self._events[0][0] == now_s:
                 _, _, phase, has_ended = heapq.heappop(self._events)
-                num_events += 1
+                self._num_events += 1
                 if not has_ended:
                     self._release(now_s, phase, touched)
                 elif self._done(now_s, phase, touched):
                     left -= self._count_period(phase[0])
             for group in touched:
                 self._serve(now_s, group)
+
+    def slowdowns(self) -> dict[str, float]:
+        return {member.job_id: self.slowdown(index) for index, member in enumerate(self._members)}
 
     def slowdown(self, index: int) -> float:
         member, periods = self._members[index], self.periods[index]
@@ -111,7 +116,8 @@ class CoRun:
             return max(1.0, (self._now_s - member.start_s) / ((periods + 1) * member.period_s))
         whole = (self.ended_s[index] - member.start_s) / (periods * member.period_s)
         later = periods - self._num_periods // 2
-        half = (self.ended_s[index] - self._half_s[index]) / (later * member.period_s) if later > 0 else 0.0
+        half_s = self._ends_s[index][self._num_periods // 2 - 1] if self._num_periods > 1 else member.start_s
+        half = (self.ended_s[index] - half_s) / (later * member.period_s) if later > 0 else 0.0
         return max(1.0, whole, half)
 
     def _push(self, at_s: float, phase: Phase, has_ended: bool) -> None:
@@ -121,21 +127,19 @@ class CoRun:
     def _count_period(self, member: int) -> bool:
         """Whether it has had as many as are wanted, with this one."""
         self.periods[member] += 1
-        if self.periods[member] == self._num_periods // 2:
-            self._half_s[member] = self.ended_s[member]
+        self._ends_s[member].append(self.ended_s[member])
         return self.periods[member] == self._num_periods
 
     def _done(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> bool:
         """Whether that ended a period. `touched`: groups that are to serve once all that happens now has happened."""
         member, step = phase
-        steps = self._members[member].steps
-        for follower in self._followers[member].get(step, ()):
-            self._push(now_s + steps[follower].gap_s, (member, follower), False)
+        for follower, gap_s in self._followers[member][step]:
+            self._push(now_s + gap_s, follower, False)
         if step == START:
-            self._open[member] = len(steps)
+            self._open[member] = len(self._steps[member])
             return False
         self._open[member] -= 1
-        group = self._groups[steps[step].group]
+        group = self._steps[member][step][0]
         if group.is_contended:
             group.ended(now_s)
             touched.append(group)
@@ -147,13 +151,12 @@ class CoRun:
 
     def _release(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> None:
         member, index = phase
-        step = self._members[member].steps[index]
-        group = self._groups[step.group]
+        group, duration_s = self._steps[member][index]
         if group.is_contended:
             group.release(phase, now_s)
             touched.append(group)
         else:
-            self._push(now_s + step.duration_s, phase, True)
+            self._push(now_s + duration_s, phase, True)
 
     def _serve(self, now_s: float, group: CoRunGroup) -> None:
         started = group.serve(now_s)
@@ -172,8 +175,9 @@ def _groups_of(members: Sequence[Member], order: Orders) -> dict[int, CoRunGroup
     return groups
 
 
-def _followers_of(member: Member) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+def _followers_of(number: int, member: Member) -> list[list[tuple[Phase, float]]]:
+    """By step, of `START` last: which phases follow, and after which gap."""
+    found: list[list[tuple[Phase, float]]] = [[] for _ in range(len(member.steps) + 1)]
     for index, step in enumerate(member.steps):
-        found.setdefault(step.after, []).append(index)
+        found[step.after].append(((number, index), step.gap_s))
     return found

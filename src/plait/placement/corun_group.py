@@ -42,32 +42,42 @@ class CoRunGroup:
         self._phases: dict[str, tuple[Phase, float]] = {}
         """By call_id; with what it takes."""
         self._running = ""
-
-    @property
-    def is_contended(self) -> bool:
+        self._released: list[FunctionCall] = []
+        """Since the last time that it served."""
+        self.is_contended = False
         """Whether a phase could ever find another one here."""
-        return len(self._phases) > 1
 
     def add(self, phase: Phase, duration_s: float, switch_s: float) -> None:
         member, step = phase
         names = f"{member}/{step}", f"{member}/{switch_s}", str(step)
         self._calls[phase], self._phases[names[0]] = names, (phase, duration_s)
+        self.is_contended = len(self._phases) > 1
         self._setups.add(names[1], member, switch_s)
         self._services.observe(self._call(phase, 0.0), duration_s)
 
     def release(self, phase: Phase, now_s: float) -> None:
-        """It waits from now on."""
-        self.queue.add(self._call(phase, now_s))
+        """It waits from now on; `serve` follows, once all that are released now are."""
+        self._released.append(self._call(phase, now_s))
 
     def serve(self, now_s: float) -> tuple[Phase, float] | None:
         """The phase that starts now, and when it ends; None if one runs, or none waits."""
-        call = self.queue.next(now_s)
+        call = self._next(now_s)
         if call is None:
             return None
         phase, duration_s = self._phases[call.call_id]
         end_s = now_s + duration_s + self._setups.setup_s(call.deployment)
         self._setups.resident, self._running = phase[0], call.call_id
         return phase, end_s
+
+    def _next(self, now_s: float) -> FunctionCall | None:
+        """Who comes alone, and finds nobody, need not wait to be picked."""
+        released, self._released = self._released, []
+        if len(released) == 1 and self.queue.running is None and not len(self.queue):
+            self.queue.start(released[0], now_s)
+            return released[0]
+        for call in released:
+            self.queue.add(call)
+        return self.queue.next(now_s)
 
     def ended(self, now_s: float) -> None:
         """What runs. That it took what is known tells the queue nothing."""

@@ -154,6 +154,8 @@ def _amounts(each: Bytes, devices: int) -> list[tuple[str, int]]:
 
 def _peak(entries: dict[Key, _Entry], start_s: float, end_s: float) -> float:
     """The sum is highest where an entry of the window begins."""
+    if not entries:
+        return 0.0
     inside = [entry for entry in entries.values() if entry.start_s < end_s and entry.end_s > start_s]
     if all(entry.start_s <= start_s for entry in inside):
         return sum(entry.amount for entry in inside)

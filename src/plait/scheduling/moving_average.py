@@ -15,7 +15,9 @@ class MovingAverage:
     def add(self, value: float, count: int = 1) -> None:
         """So many equal values, one after another."""
         num, found = self.count, self.value
-        for _ in range(count):
-            num += 1
-            found += (value - found) * (STEP if num > NUM_MEAN else 1 / num)
-        self.count, self.value = num, found
+        self.count = last = num + count
+        for early in range(num + 1, min(last, NUM_MEAN) + 1):
+            found += (value - found) * (1 / early)
+        for _ in range(last - max(num, NUM_MEAN)):
+            found += (value - found) * STEP
+        self.value = found

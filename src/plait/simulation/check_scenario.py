@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from plait.simulation.hardware import accelerator
 from plait.simulation.job_scenario import JobScenario, JobSettings
 from plait.simulation.measured_costs import profile_costs
+from plait.simulation.measured_model import measured_model
 from plait.simulation.model_shapes import model_shape
 from plait.simulation.scenario import ScenarioSettings, TaskScenario, TaskSettings
 from plait.types.errors import ConfigError
@@ -90,7 +91,7 @@ def _profile(scenario: TaskScenario) -> Iterator[Problem]:
     if not path:
         return
     try:
-        profile_costs(path)
+        yield from _measured(scenario.model.name, path, profile_costs(path).profile.model)
     except ConfigError as error:
         yield ("model", "profile"), f'model.profile = "{path}": {error}'
     for table, key, number in (
@@ -103,6 +104,13 @@ def _profile(scenario: TaskScenario) -> Iterator[Problem]:
         if system.layout == "shared":
             text = f'systems[{index}] (name "{system.name}").layout = "shared": with model.profile give "split", '
             yield ("systems", index, "layout"), text + "since nobody measured two devices that do one thing together"
+
+
+def _measured(name: str, path: str, measured: str) -> Iterator[Problem]:
+    found = measured_model(measured)
+    if found not in (None, name):
+        text = f'model.name = "{name}": model.profile = "{path}" was measured on "{measured}"; give "{found}"'
+        yield ("model", "name"), f"{text}, or a profile of {name}"
 
 
 def _tasks(scenario: TaskScenario) -> Iterator[Problem]:

@@ -47,7 +47,8 @@ class ClusterMeter:
 
 
 class GroupMeter:
-    """Of one group. `rows`: its devices by row of the timelines. Those hear of it once in a while, so a call is cheap."""
+    """Of one group. `rows`: its devices by row of the timelines. Those hear of it once in a while, so a call is cheap: every
+    `FLUSH_S`, or once a bin where bins are wider."""
 
     FLUSH_S = 600.0
 
@@ -57,6 +58,7 @@ class GroupMeter:
         self._since_s = now_s
         self._busy_s = self._setup_s = 0.0
         self._open_s = now_s
+        self._next_flush_s = now_s + self.FLUSH_S
         self._has_rolled_out = False
         self._last = ""
 
@@ -95,7 +97,7 @@ class GroupMeter:
         cluster.setup_device_s += setup_s * num_devices
         self._busy_s += service_s + lost_s
         self._setup_s += setup_s
-        if now_s - self._since_s >= self.FLUSH_S:
+        if now_s >= self._next_flush_s:
             self._flush(now_s)
 
     def close(self, now_s: float) -> None:
@@ -107,8 +109,12 @@ class GroupMeter:
     def _flush(self, now_s: float) -> None:
         """A stretch of a long call before this one counts as idle where it was, and is added here: bins are wider than calls."""
         amounts = {"held": now_s - self._since_s, "busy": self._busy_s, "setup": self._setup_s}
+        bin_s = 0.0
         for row, num_devices in self._rows.items():
             for activity, seconds in amounts.items():
                 if seconds:
-                    self._cluster.timeline(row, activity).add(self._since_s, now_s, seconds * num_devices)
+                    timeline = self._cluster.timeline(row, activity)
+                    timeline.add(self._since_s, now_s, seconds * num_devices)
+                    bin_s = timeline.bin_s
         self._since_s, self._busy_s, self._setup_s = now_s, 0.0, 0.0
+        self._next_flush_s = now_s + max(self.FLUSH_S, bin_s)

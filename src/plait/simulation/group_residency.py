@@ -1,6 +1,12 @@
-"""Whose state is on a group's devices, by the state manager's own ledger; moves take what a cost model says."""
+"""Whose state is on a group's devices, by the state manager's own ledger; moves take what a cost model says.
+
+What comes before its turn, comes beside the calls that run: only what is left of it by then is setup.
+"""
+
+from collections.abc import Collection, Iterable
 
 from plait.residency.eviction import least_soon
+from plait.residency.holdings import Contents
 from plait.residency.ledger import ResidencyLedger
 from plait.residency.rates import Route, TransferRates
 from plait.residency.setup import estimate_setup_s
@@ -31,10 +37,16 @@ class GroupResidency:
         self._budget_bytes = budget_bytes
         self._rates = rates
         self._num_bytes: dict[str, int] = {}
+        self.may_stage = False
+        """Some deployment is elsewhere, and some two fit together."""
+        self._do_two_fit = False
         self._known_s: dict[str, float] = {}
         """Setups since anything last moved."""
+        self._num_uses = 0
         self._latest = ""
         """Whose state came last, or was there; nothing has moved since."""
+        self._arriving_s: dict[str, float] = {}
+        """Of those that come before their turn: how long it takes, and once it has begun when it ends."""
         self._unsaved: set[str] = set()
         """Deployments that have no copy below the device."""
 
@@ -50,6 +62,7 @@ class GroupResidency:
             self.ledger.discard(tier, key)
         del self._num_bytes[deployment]
         self._unsaved.discard(deployment)
+        self._arriving_s.pop(deployment, None)
         self._latest = ""
         self._fit_budget()
 
@@ -62,25 +75,57 @@ class GroupResidency:
 
     def enter(self, deployment: str, now_s: float) -> float:
         """Seconds until it is on the devices; from now on it is."""
-        ledger = self.ledger
-        ledger.touch(deployment, now_s)
+        self._touch(deployment)
         if deployment == self._latest:
             return 0.0
         self._latest = deployment
-        missing = ledger.missing(deployment, Tier.DEVICE)
+        missing = self.ledger.missing(deployment, Tier.DEVICE)
         if not missing:
-            return 0.0
+            return max(0.0, self._arriving_s.pop(deployment, now_s) - now_s)
         setup_s = self.setup_s(deployment)
-        shortfall = ledger.shortfall(Tier.DEVICE, sum(missing.values()))
-        for name in ledger.victims(Tier.DEVICE, shortfall, least_soon, now_s, (deployment,)) or ():
-            self._offload(name)
-        reservation = ledger.reserve(Tier.DEVICE, missing)
-        assert reservation is not None, "victims made room"
-        ledger.commit(reservation)
-        ledger.adopt(Tier.HOST, missing)  # What comes from disk comes through host memory.
-        self._unsaved.discard(deployment)
-        self._known_s.clear()
+        self._bring(deployment, missing, self._leaving(missing, now_s, (deployment,)) or ())
         return setup_s
+
+    def _leaving(self, missing: Contents, now_s: float, spared: Collection[str]) -> tuple[str, ...] | None:
+        shortfall = self.ledger.shortfall(Tier.DEVICE, sum(missing.values()))
+        return self.ledger.victims(Tier.DEVICE, shortfall, least_soon, now_s, spared)
+
+    def _bring(self, deployment: str, missing: Contents, leaving: Iterable[str]) -> None:
+        for name in leaving:
+            self._offload(name)
+        reservation = self.ledger.reserve(Tier.DEVICE, missing)
+        assert reservation is not None, "victims made room"
+        self.ledger.commit(reservation)
+        self.ledger.adopt(Tier.HOST, missing)  # What comes from disk comes through host memory.
+        self._unsaved.discard(deployment)
+        self._moved()
+
+    # ---- before its turn, as `cluster.groups.lookahead` has it
+
+    @property
+    def resident(self) -> tuple[str, ...]:
+        return tuple(name for name in self._num_bytes if not self.ledger.missing(name, Tier.DEVICE))
+
+    def stage(self, deployment: str, kept: Collection[str]) -> tuple[str, ...] | None:
+        """It is as good as there; None: there is no room beside those that are kept. `begin` follows."""
+        missing = self.ledger.missing(deployment, Tier.DEVICE)
+        leaving = self._leaving(missing, 0.0, {deployment, *kept})
+        if leaving is None:
+            return None
+        offload_s = self._rates.estimate_s(
+            (Tier.DEVICE, Tier.HOST), sum(self._num_bytes[name] for name in leaving if self._is_last(name))
+        )
+        for name in leaving:
+            self._offload(name)
+        self._arriving_s[deployment] = offload_s + self.setup_s(deployment)
+        self._bring(deployment, missing, ())
+        self._latest = ""
+        return leaving
+
+    def begin(self, deployment: str, now_s: float) -> None:
+        """What was staged comes from now on."""
+        self._touch(deployment)
+        self._arriving_s[deployment] += now_s
 
     def changed(self, deployment: str) -> None:
         """A call has changed its state: copies below the device are stale, and when it leaves it has to be written."""
@@ -94,11 +139,29 @@ class GroupResidency:
 
     def _offload(self, name: str) -> None:
         ledger = self.ledger
-        if ledger.is_last(Tier.DEVICE, name):
+        self._arriving_s.pop(name, None)
+        if self._is_last(name):
             ledger.adopt(Tier.HOST, ledger.contents(name))
             self._unsaved.discard(name)
         ledger.discard(Tier.DEVICE, name)
+        self._moved()
+
+    def _touch(self, deployment: str) -> None:
+        """What came last counts as used last, also at one time."""
+        self._num_uses += 1
+        self.ledger.touch(deployment, self._num_uses)
+
+    def _is_last(self, name: str) -> bool:
+        return self.ledger.is_last(Tier.DEVICE, name)
 
     def _fit_budget(self) -> None:
-        self.ledger.budgets[Tier.DEVICE] = max(self._budget_bytes, *self._num_bytes.values(), 0)
+        sizes = sorted(self._num_bytes.values())
+        budget = self.ledger.budgets[Tier.DEVICE] = max(self._budget_bytes, *sizes, 0)
+        self._do_two_fit = len(sizes) > 1 and sum(sizes[:2]) <= budget
+        self._moved()
+
+    def _moved(self) -> None:
+        """Or joined, or left."""
+        self._known_s.clear()
+        self.may_stage = self._do_two_fit and len(self.resident) < len(self._num_bytes)
         self._known_s.clear()

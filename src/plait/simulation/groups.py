@@ -1,6 +1,7 @@
 """A worker group in simulated time: the service's own queue and ledger decide what runs and what moves.
 
 - One call at a time, setup before it, never interrupted but by `withdraw`: its job moved, or its devices are lost.
+- Beside a call comes who is next, as the service's own lookahead has it: only what is left of that is setup.
 - Jobs submit *stretches*: calls one after another, with delays between. While nobody else has a call here all of them are one
   event, since nobody could get in between. As soon as another call comes, the stretch ends with the call that runs; in a delay, at
   once. So what runs when is as if each call were submitted by itself.
@@ -10,6 +11,7 @@ from collections.abc import Callable
 
 import simpy
 
+from plait.cluster.groups.lookahead import Lookahead
 from plait.placement.job import Role
 from plait.residency.tier import Tier
 from plait.scheduling.group_queue import GroupQueue
@@ -33,6 +35,7 @@ class SimulatedGroup:
         self.env, self.name, self.residency, self.meter, self._on_busy = env, name, residency, meter, on_busy
         self.services = ServiceTimes()
         self.queue = GroupQueue(order, self.services, residency)
+        self._lookahead = Lookahead(self.queue, residency)
         self._works: dict[str, CallStretch] = {}
         """All that wait or run, by call_id."""
         self._running: CallStretch | None = None
@@ -62,6 +65,8 @@ class SimulatedGroup:
         self.queue.add(work.call)
         if self._running is None:
             self._start()
+        elif self.residency.may_stage:
+            self._look_ahead()
 
     def withdraw(self, call_id: str, is_kept: bool = False) -> tuple[int, float]:
         """It neither waits nor runs any more. How many of its calls have ended, and seconds that the next one ran, lost or kept."""
@@ -96,6 +101,8 @@ class SimulatedGroup:
         if len(self.queue):
             work.num_calls = 1
         self._run(work)
+        if self.residency.may_stage and len(self.queue):
+            self._look_ahead()
 
     def _run(self, work: CallStretch) -> None:
         call, now_s = work.call, self.env.now
@@ -104,8 +111,15 @@ class SimulatedGroup:
         self._running, self._start_s = work, now_s + self._setup_s
         self._end_at(work.end_s(self._start_s))
 
+    def _look_ahead(self) -> None:
+        """Who is next comes beside what runs, if there is room."""
+        for prefetch in self._lookahead.frames(self.env.now):
+            if prefetch.leaving is not None:
+                self.residency.begin(prefetch.deployment, self.env.now)
+
     def _end_at(self, time_s: float) -> None:
-        self._end = self.env.timeout(max(0.0, time_s - self.env.now))
+        left_s = time_s - self.env.now
+        self._end = simpy.Timeout(self.env, left_s if left_s > 0.0 else 0.0)
         self._end.callbacks.append(self._ended)
 
     def _give_way(self, work: CallStretch) -> None:

@@ -35,6 +35,8 @@ class JobPart:
     calls_left: int = 0
     call_s: float = 0.0
     """Of each call of the step."""
+    after_s: float = 0.0
+    """That the step takes after its last call."""
     left_s: float = 0.0
     """Of the next call; less than `call_s` if it ran elsewhere."""
     call_id: str = ""
@@ -43,6 +45,7 @@ class JobPart:
     own_s: float = 0.0
     work: CallStretch | None = None
     """The latest that was submitted."""
+    _last: FunctionCall | None = field(default=None, repr=False)
     _num_issued: int = field(default=0, repr=False)
     _num_told: int = field(default=0, repr=False)
     """Calls of what runs whose end was told already."""
@@ -53,6 +56,9 @@ class JobPart:
         if self.shape.jitter:
             factor *= self.rng.lognormvariate(0.0, self.shape.jitter)
         self.call_s = self.left_s = self.shape.call_s * factor / self.shape.num_calls
+        self.after_s = self.shape.after_s
+        if self.shape.after_jitter:
+            self.after_s *= self.rng.lognormvariate(0.0, self.shape.after_jitter)
         self.calls_left, self.is_in_step = self.shape.num_calls, True
 
     def issue(self, now_s: float, fill: float) -> None:
@@ -62,14 +68,18 @@ class JobPart:
         self.is_withdrawn = False
         self.call_id = f"{self.deployment}/{self._num_issued}"
         num_calls = self.calls_left if self.left_s == self.call_s else 1
-        call = self._call(self.calls_left, now_s)
-        last = self._call(1, now_s) if num_calls > 1 and self.role is Role.TRAIN else None
+        is_training = self.role is Role.TRAIN
+        function = "sample" if not is_training else "forward_backward" if self.calls_left > 1 else "optim_step"
+        call = FunctionCall(self.call_id, self.deployment, function, self.role.value, 0, now_s)
+        last = self._last_call() if num_calls > 1 and is_training else None
         self.work = CallStretch(call, self.role, self.left_s, self.on_ended, num_calls, self.shape.delay_s, fill, last, num_calls)
         self.group.submit(self.work)
 
-    def _call(self, calls_left: int, now_s: float) -> FunctionCall:
-        function = "sample" if self.role is Role.ROLLOUT else "forward_backward" if calls_left > 1 else "optim_step"
-        return FunctionCall(self.call_id, self.deployment, function, self.role.value, 0, now_s)
+    def _last_call(self) -> FunctionCall:
+        """Of a training step. It stands for its kind, never by itself: one for all steps."""
+        if self._last is None:
+            self._last = FunctionCall(f"{self.deployment}/last", self.deployment, "optim_step", self.role.value, 0, 0.0)
+        return self._last
 
     def ended(self, num_calls: int, record: OnRecord | None) -> None:
         """So many calls, on both clocks."""
@@ -80,8 +90,7 @@ class JobPart:
         self.calls_left -= num_calls
         for left in range(self.calls_left + num_calls - 1, self.calls_left - 1, -1):
             own_s += call_s
-            if left:
-                own_s += delay_s
+            own_s += delay_s if left else self.after_s
         self.own_s, self.left_s, self.call_id = own_s, call_s, ""
 
     def tell(self, record: OnRecord | None) -> None:

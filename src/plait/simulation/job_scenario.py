@@ -23,8 +23,12 @@ class PartSettings(Settings):
     """Function calls of a step; others may run between them."""
     delay_s: NotNegative = 0.0
     """Between one call and the next: tools, environments."""
+    after_s: NotNegative = 0.0
+    """From the end of the last call until the other part may begin: answers are scored, a step is recorded. Needs no device."""
     jitter: NotNegative = 0.0
     """Standard deviation of the natural logarithm of a step's seconds, from step to step."""
+    after_jitter: NotNegative = 0.0
+    """Of `after_s`, in the same way."""
     drift: Annotated[float, Field(gt=-1)] = 0.0
     """The last step takes so much longer than the first, as a share: answers grow while a policy learns."""
     state_bytes_per_device: NotNegative | None = None

@@ -1,7 +1,8 @@
 """An RL job as a simulated cluster sees it: two parts that take turns, each of function calls.
 
-A step is a rollout and a training step. Calls of a part run one after another, `delay_s` apart (tools, environments). A job that is
-synchronous rolls a step out once the step before is trained; one of staleness s, once step - 1 - s is.
+A step is a rollout and a training step. Calls of a part run one after another, `delay_s` apart (tools, environments), and the part
+is over `after_s` after the last. A job that is synchronous rolls a step out once the step before is trained; one of staleness s,
+once step - 1 - s is.
 """
 
 import math
@@ -25,11 +26,20 @@ class PartShape(msgspec.Struct, frozen=True):
     """The last step takes so much longer than the first one, as a share; it may be negative."""
     bytes_per_device: int = 0
     """Weights, moments, caches: what must be on a device while a call runs."""
+    after_s: float = 0.0
+    """From the end of the last call until the other part may begin: tools and environments, or what a step is recorded with."""
+    after_jitter: float = 0.0
+    """Of it, as `jitter`."""
 
     @property
     def step_s(self) -> float:
-        """Usual time from the start of the first call to the end of the last, alone."""
-        return self.call_s * (1 + self.drift / 2) * math.exp(self.jitter**2 / 2) + (self.num_calls - 1) * self.delay_s
+        """Usual time from the start of the first call until all is over, alone."""
+        return self.busy_s + (self.num_calls - 1) * self.delay_s + self.after_s * math.exp(self.after_jitter**2 / 2)
+
+    @property
+    def busy_s(self) -> float:
+        """Of it, usually, that calls take."""
+        return self.call_s * (1 + self.drift / 2) * math.exp(self.jitter**2 / 2)
 
 
 class JobShape(msgspec.Struct, frozen=True):
@@ -51,7 +61,7 @@ class JobShape(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for role, part in self.parts.items():
-            numbers = (part.call_s, part.delay_s, part.jitter, part.bytes_per_device)
+            numbers = (part.call_s, part.delay_s, part.jitter, part.bytes_per_device, part.after_s, part.after_jitter)
             if part.num_devices < 1 or part.num_calls < 1 or not part.call_s > 0 or min(numbers) < 0 or part.drift <= -1:
                 raise ConfigError(
                     f"job {self.job_id}: {role.value} is {part}.", "Give a device, a call and some time; drift above -1."
@@ -91,4 +101,4 @@ class JobShape(msgspec.Struct, frozen=True):
     @property
     def bubble(self) -> float:
         """Share of a step in which the training devices idle when the job has them alone."""
-        return 1 - (self.train.step_s - (self.train.num_calls - 1) * self.train.delay_s) / self.period_s
+        return 1 - self.train.busy_s / self.period_s

@@ -70,5 +70,6 @@ def _part(part: PartSettings, model: str, devices: int, factor: float, bytes_per
         shape = model_shape(model)
         num_bytes = shape.num_parameters * (bytes_per_parameter or shape.bytes_per_parameter) / num_devices
     return PartShape(
-        num_devices, part.seconds * factor, part.calls, part.delay_s, part.jitter, part.drift, bytes_per_device=int(num_bytes)
-    )
+        num_devices, part.seconds * factor, part.calls, part.delay_s, part.jitter, part.drift, int(num_bytes), part.after_s,
+        part.after_jitter,
+    )  # fmt: skip

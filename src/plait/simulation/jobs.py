@@ -148,7 +148,9 @@ class SimulatedJob:
     def _ended(self, part: JobPart, num_calls: int) -> None:
         since_s = part.work.ended_s if part.work is not None else None
         part.ended(num_calls, self.record)
-        if not part.calls_left:
+        if not part.calls_left and part.after_s:
+            self._later(part.after_s, lambda: self._step_ended(part))
+        elif not part.calls_left:
             self._step_ended(part)
         elif part.shape.delay_s:
             self._wait(part, since_s)

@@ -6,6 +6,7 @@ from plait.simulation.job_results import simulate_job_systems
 from plait.simulation.job_scenario import JobScenario
 from plait.simulation.lasting import lasting
 from plait.simulation.load_scenario import Scenario
+from plait.simulation.measured_model import profile_notes
 from plait.simulation.paper_figures import compare
 from plait.simulation.results import ScenarioResult
 from plait.simulation.task_results import Kinds, kinds_of, num_steps, simulate_tasks
@@ -23,15 +24,18 @@ def simulate(
     chosen = scenario.seed if seed is None else seed
     tell = on_progress or (lambda what, share: None)
     if isinstance(scenario, JobScenario):
+        notes: tuple[str, ...] = ()
         systems = simulate_job_systems(lasting(scenario), chosen, is_quick, lambda system, time_s: tell(_day(system, time_s), None))
     else:
+        notes = profile_notes(scenario)
         tasks = kinds_of(scenario, is_quick) if kinds is None else kinds
         systems = simulate_tasks(scenario, tasks, chosen, _counter(num_steps(scenario, tasks), tell))
     description = "\n\n".join(" ".join(paragraph.split()) for paragraph in scenario.description.split("\n\n"))
     compared = compare(scenario.paper, {system.name: system.figures for system in systems})
     return ScenarioResult(
-        name, scenario.kind, scenario.title, description, chosen, is_quick, tuple(systems), scenario.assumptions, compared
-    )
+        name, scenario.kind, scenario.title, description, chosen, is_quick, tuple(systems), (*scenario.assumptions, *notes),
+        compared,
+    )  # fmt: skip
 
 
 def _day(system: str, time_s: float) -> str:

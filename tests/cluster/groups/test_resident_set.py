@@ -31,6 +31,17 @@ def test_the_least_recently_used_leaves_first_and_no_more_than_need_be() -> None
     assert made.use("d") == ("a", "c")
 
 
+def test_what_was_staged_after_a_switch_counts_when_that_is_reported() -> None:
+    """The process says how it is after the switch; that d comes for b, and is used last, it does not know yet."""
+    made = residents(6, {"a": 1, "b": 2, "c": 2, "d": 4}, "b", "a")
+    assert made.stage("d", ("a",)) == ("b",)
+    made.report({"a": 1, "b": 2, "c": 2, "d": 4}, ("b", "a"), is_switch=True)
+    assert made.resident == ("a", "d")
+    assert made.use("c") == ("a",)
+    made.report({"a": 1, "b": 2, "c": 2, "d": 4}, ("d", "c"), is_switch=True)
+    assert made.resident == ("d", "c")
+
+
 def test_setup_is_loading_from_where_it_is_and_offloading_who_is_in_the_way() -> None:
     times = SetupTimes()
     times.observe_load("b", "host", 2.0)

@@ -183,7 +183,7 @@ class GroupDispatcher:
         self._go_on(now_s)
 
     def switched(self, switch: Switched) -> None:
-        self.residents.report(switch.footprints, switch.resident)
+        self.residents.report(switch.footprints, switch.resident, is_switch=True)
         self.setups.observe_load(switch.activated, switch.tier, switch.load_s)
         self.residents.found_in(switch.activated, switch.tier)
         for name, seconds in switch.offloads_s.items():

@@ -5,15 +5,26 @@
 - One comes during each call: as new calls change the order, they are not to displace one another.
 """
 
+from collections.abc import Collection
+from typing import Protocol
+
 from plait.cluster.groups.function_calls import HOST
 from plait.cluster.groups.messages import Prefetch
-from plait.cluster.groups.resident_set import ResidentSet
 from plait.scheduling.function_call import FunctionCall
 from plait.scheduling.group_queue import GroupQueue
 
 
+class Residents(Protocol):
+    """`ResidentSet` says what these mean."""
+
+    @property
+    def resident(self) -> tuple[str, ...]: ...
+
+    def stage(self, deployment: str, kept: Collection[str]) -> tuple[str, ...] | None: ...
+
+
 class Lookahead:
-    def __init__(self, queue: GroupQueue, residents: ResidentSet) -> None:
+    def __init__(self, queue: GroupQueue, residents: Residents) -> None:
         self._queue, self._residents = queue, residents
         self._told = ""
         """Whose turn it was when the process was last told."""

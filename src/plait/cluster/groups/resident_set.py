@@ -19,6 +19,8 @@ class ResidentSet:
         self._resident: OrderedDict[str, None] = OrderedDict()
         """The least recently used first."""
         self._tiers: dict[str, str] = {}
+        self._staged: tuple[str, tuple[str, ...]] | None = None
+        """Who was staged since the last use, and who leaves for it."""
 
     @property
     def resident(self) -> tuple[str, ...]:
@@ -31,6 +33,7 @@ class ResidentSet:
 
     def use(self, deployment: str) -> tuple[str, ...] | None:
         """It is about to run: who leaves for it; None if it is there already."""
+        self._staged = None
         if deployment in self._resident:
             self._resident.move_to_end(deployment)
             return None
@@ -49,12 +52,15 @@ class ResidentSet:
         for name in leaving:
             del self._resident[name]
         self._resident[deployment] = None
+        self._staged = deployment, leaving
         return leaving
 
-    def report(self, sizes: Mapping[str, int], resident: Iterable[str]) -> None:
-        """How it is on the device, after a call or a switch."""
+    def report(self, sizes: Mapping[str, int], resident: Iterable[str], is_switch: bool = False) -> None:
+        """How it is on the device, after a call or a switch. A switch is told before what was staged after it has begun."""
         self._sizes = dict(sizes)
         found = set(resident)
+        if is_switch and self._staged is not None:
+            found = (found - set(self._staged[1])) | {self._staged[0]}
         for name in [name for name in self._resident if name not in found]:
             del self._resident[name]
         for name in found - self._resident.keys():

@@ -1,0 +1,92 @@
+"""A simulated worker group against the service's own dispatcher: who runs, who comes before its turn, and who leaves for it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plait.cluster.model_messages import ForwardBackward
+from plait.placement.job import Role
+from plait.residency.rates import Route, TransferRates
+from plait.residency.tier import Tier
+from plait.scheduling.function_call import FunctionCall
+from plait.scheduling.orders import ORDERS
+from plait.simulation.call_stretch import CallStretch
+from plait.simulation.group_meter import ClusterMeter, GroupMeter
+from plait.simulation.group_residency import GroupResidency
+from plait.simulation.groups import SimulatedGroup
+from tests.cluster.groups.fake_process import FakeProcess
+
+TIMELESS = ("fifo", "round-robin", "least-recently-served")
+"""Orders that look at no expected time."""
+
+
+class NoTime(TransferRates):
+    def estimate_s(self, route: Route, num_bytes: int) -> float:
+        return 0.0
+
+
+class Watched(GroupResidency):
+    def __init__(self, budget_bytes: int) -> None:
+        super().__init__(budget_bytes, NoTime())
+        self.staged: list[tuple[str, tuple[str, ...]]] = []
+
+    def stage(self, deployment: str, kept: Collection[str]) -> tuple[str, ...] | None:
+        leaving = super().stage(deployment, kept)
+        if leaving is not None:
+            self.staged.append((deployment, leaving))
+        return leaving
+
+
+@dataclass
+class Both:
+    """The real dispatcher follows the simulation's clock: it hears of each call, and of each end, as the simulated group does."""
+
+    sizes: dict[str, int]
+    device_bytes: int
+    order: str
+    started: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.env, self.residency = simpy.Environment(), Watched(self.device_bytes)
+        self.real, order = FakeProcess(ORDERS[self.order](), self.device_bytes, dict(self.sizes)), ORDERS[self.order]()
+        meter = GroupMeter(ClusterMeter(), {"row": 1}, 0.0)
+        self.group = SimulatedGroup(self.env, "g", self.residency, order, meter)
+        for name, num_bytes in self.sizes.items():
+            self.group.join(name, num_bytes, Tier.HOST)
+            order.served(FunctionCall(name, name, "host", "", 0, 0.0))
+        self.residency.enter(name, 0.0)  # Each leaves the device as the next is taken in.
+
+    def submit(self, number: int, name: str, call_s: float) -> None:
+        self.real.now_s = self.env.now
+        self.real.send(name, ForwardBackward("m", number, (), "{}"))
+        call = FunctionCall(f"{number}", name, "forward_backward", "m", 0, self.env.now)
+        self.group.submit(CallStretch(call, Role.TRAIN, call_s, lambda _: self.ended(name)))
+
+    def ended(self, name: str) -> None:
+        self.started.append(name)
+        self.real.now_s = self.env.now
+        self.real.end_call()
+
+
+CALLS = st.lists(st.tuples(st.floats(0.1, 3.0), st.sampled_from("abcd"), st.floats(0.1, 5.0)), min_size=1, max_size=24)
+
+
+@settings(deadline=None, max_examples=60)
+@given(CALLS, st.lists(st.integers(1, 6), min_size=4, max_size=4), st.integers(6, 14), st.sampled_from(TIMELESS))
+def test_a_simulated_group_decides_as_the_dispatcher(
+    calls: list[tuple[float, str, float]], num_bytes: list[int], device_bytes: int, order: str
+) -> None:
+    both = Both(dict(zip("abcd", num_bytes, strict=True)), device_bytes, order)
+    now_s = 0.0
+    for number, (gap_s, name, call_s) in enumerate(calls):
+        now_s += gap_s
+        both.env.timeout(now_s).callbacks.append(
+            lambda _, number=number, name=name, call_s=call_s: both.submit(number, name, call_s)
+        )
+    both.env.run()
+    assert both.started == [call.deployment for call in both.real.calls]
+    assert both.residency.staged == both.real.staged
+    assert set(both.residency.resident) == set(both.real.resident)
