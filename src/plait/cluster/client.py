@@ -88,6 +88,8 @@ class WorkerClient:
                 self._on_message(self._decode(await self._carrier.receive()))
         except WorkerFailure as failure:
             self._stop_writer()
+            self._carrier.kill()  # It may be alive, and must not go on beside its replacement.
+            await self._carrier.close()
             self._on_lost(failure)
 
     def _decode(self, frame: bytes) -> FromWorker:

@@ -29,11 +29,10 @@ from plait.cluster.messages import (
     SubmitChunks,
     ToWorker,
 )
+from plait.cluster.restarts import Restarts
 from plait.config.checks import Deployable
 from plait.types.chunks import Chunk
 from plait.types.errors import WorkerFailure
-
-RESTART_WINDOW_S = 3600.0
 
 
 class Workers:
@@ -51,11 +50,11 @@ class Workers:
         """`executor` carries the workers, and is closed with them; None: child processes."""
         self.configurations = configurations
         self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
-        self._max_restarts = max_restarts
+        self._restarts = Restarts(max_restarts, time.monotonic)
         self._executor = executor or ProcessExecutor()
-        self._restart_times_s: list[float] = []
         self._clients: dict[str, WorkerClient] = {}
         self._restarting: set[asyncio.Task[None]] = set()
+        self._is_closing = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,23 +86,25 @@ class Workers:
         return ready
 
     def _take(self, name: str, message: FromWorker) -> None:
+        self._tell(self._on_message, name, message)
+
+    def _tell(self, handler: Callable[..., None], *arguments: object) -> None:
         try:
-            self._on_message(name, message)
+            handler(*arguments)
         except Exception as error:  # Raised further it would end the worker's reader, and the caller would wait for ever.
             self._on_failed(error)
 
     def _lost(self, configuration: Configure, failure: WorkerFailure) -> None:
         del self._clients[configuration.name]
-        self._on_lost(configuration.name, configuration.roles, failure)
+        self._tell(self._on_lost, configuration.name, configuration.roles, failure)
         self._replace(configuration, failure)
 
     def _replace(self, configuration: Configure, failure: WorkerFailure) -> None:
-        now_s = time.monotonic()
-        self._restart_times_s = [time_s for time_s in self._restart_times_s if now_s - time_s < RESTART_WINDOW_S]
-        if len(self._restart_times_s) == self._max_restarts:
+        if self._is_closing:
+            return
+        if not self._restarts.take():
             self._on_failed(failure)
             return
-        self._restart_times_s.append(now_s)
         task = asyncio.create_task(self._restart(configuration))
         self._restarting.add(task)
         task.add_done_callback(self._restarting.discard)
@@ -117,7 +118,7 @@ class Workers:
         except Exception as error:  # Whatever it is: nobody else would hear of it, and the caller would wait for ever.
             self._on_failed(error)
             return
-        self._on_ready(configuration.name, configuration.roles)
+        self._tell(self._on_ready, configuration.name, configuration.roles)
 
     def send_to(self, worker: str, message: ToWorker) -> None:
         """While the worker is lost nothing is sent, and `on_ready` says when to send again."""
@@ -138,6 +139,7 @@ class Workers:
         return sum(c.threads * c.train_ranks for c in self.configurations if role in c.roles)
 
     async def close(self) -> None:
+        self._is_closing = True
         for task in self._restarting:
             task.cancel()
         await asyncio.gather(*self._restarting, return_exceptions=True)

@@ -57,6 +57,8 @@ class GroupLink:
                 self._on_frame(self._decode(await self._child.receive()))
         except WorkerFailure as failure:
             self._writer.cancel()
+            self._child.kill()  # It may be alive, and must not go on beside its replacement.
+            await self._child.close()
             self._on_lost(failure)
 
     def _decode(self, data: bytes) -> FromGroup:

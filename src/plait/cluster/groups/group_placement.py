@@ -59,8 +59,10 @@ class GroupPlacement:
             self._take(self.placer.job_ended(job, now_s), now_s)
 
     def stay(self, job: str, group: str, now_s: float) -> None:
-        """It could not be brought to where it was to be, and is there."""
-        here = self.jobs[job]
+        """It could not be brought to where it was to be, and is there, unless it has left."""
+        here = self.jobs.get(job)
+        if here is None:
+            return
         if here.is_placed:
             here.is_placed = False
             self._take(self.placer.job_ended(job, now_s), now_s)

@@ -17,6 +17,9 @@ from plait.cluster.model_messages import ScorePrompt
 from plait.placement.job import DEFAULT_SLO
 from plait.types.errors import WorkerFailure
 
+PATIENCE_S = 10.0
+"""How long a group's process may take to let go of a deployment at the end; it is at work on slices of a call meanwhile."""
+
 
 class GroupedWorkers:
     on_move: MoveListener | None = None
@@ -98,25 +101,31 @@ class GroupedWorkers:
     def lend_threads(self, trainer_is_idle: bool) -> None:
         """All that a group runs has all of its threads."""
 
+    _is_closing = False
     is_moving = False
     """What was sent is finished at the old group, and nothing is begun."""
 
     async def move_to(self, group: str) -> bool:
         """Be at this group from then on; False, and all is as it was, if a process was lost meanwhile. Raises PlaitError if the
         workers do not come up there."""
-        self._move = asyncio.create_task(move(self, self.groups.named(group)))
+        moving = self._move = asyncio.create_task(move(self, self.groups.named(group)))
         try:
-            return await self._move
+            return await moving
+        except asyncio.CancelledError:
+            if self._is_closing and moving.cancelled():
+                return False  # Whoever wanted the move goes on.
+            raise
         finally:
             self._move = None
 
     async def close(self) -> None:
+        self._is_closing = True
         self.groups.on_leave()
         if self._move is not None:
             self._move.cancel()
             await asyncio.gather(self._move, return_exceptions=True)
         attached, self._attached = self._attached, set()
-        await asyncio.gather(*(self.group.detach(f"{self.owner}/{name}") for name in attached))
+        await asyncio.gather(*(self.group.detach(f"{self.owner}/{name}", PATIENCE_S) for name in attached))
         self.groups.leave(self.owner)
 
 
