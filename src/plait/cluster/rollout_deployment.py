@@ -8,6 +8,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -129,13 +130,15 @@ class RolloutDeployment:
         return ready
 
     async def close(self) -> None:
-        for sample in self._sampler.flush():
-            self._listener.on_engine(sample)
-        if self.lengths is not None:
-            await self.lengths.close()
-        await self.workers.close()
-        if self._tiers is not None:
-            self._tiers.close()
+        """No worker is left, whatever else fails."""
+        async with AsyncExitStack() as stack:
+            if self._tiers is not None:
+                stack.callback(self._tiers.close)
+            stack.push_async_callback(self.workers.close)
+            if self.lengths is not None:
+                stack.push_async_callback(self.lengths.close)
+            for sample in self._sampler.flush():
+                self._listener.on_engine(sample)
 
     def _attach(self, engine: str) -> None:
         self.rollout.attach(engine, WorkerEngine(self.workers, engine), self._engine.capacity_tokens)

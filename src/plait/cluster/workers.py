@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from plait.cluster.all_of import all_of
 from plait.cluster.client import WorkerClient
 from plait.cluster.executors.carrier import Executor
 from plait.cluster.executors.process import ProcessExecutor
@@ -71,12 +72,7 @@ class Workers:
 
     async def start(self) -> Ready:
         """Start all at once; what the first reports stands for all."""
-        starts = [self._start(configuration) for configuration in self.configurations]
-        results = await asyncio.gather(*starts, return_exceptions=True)  # All come to an end, so that all can be closed.
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return next(result for result in results if isinstance(result, Ready))
+        return (await all_of([self._start(configuration) for configuration in self.configurations]))[0]
 
     async def _start(self, configuration: Configure) -> Ready:
         name = configuration.name
@@ -143,8 +139,10 @@ class Workers:
         for task in self._restarting:
             task.cancel()
         await asyncio.gather(*self._restarting, return_exceptions=True)
-        await asyncio.gather(*(client.close() for client in self._clients.values()))
-        await self._executor.close()
+        try:
+            await all_of([client.close() for client in self._clients.values()])
+        finally:
+            await self._executor.close()
 
 
 MakeWorkers = Callable[

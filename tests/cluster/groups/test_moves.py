@@ -199,3 +199,15 @@ def test_a_service_may_end_in_the_midst_of_a_move(monkeypatch: pytest.MonkeyPatc
         await asyncio.gather(work, return_exceptions=True)
 
     asyncio.run(ended())
+
+
+def test_who_wanted_to_move_a_base_that_ends_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def ended() -> None:
+        async with two_bases(monkeypatch, tmp_path, 0) as (_, [base, _other]):
+            move = asyncio.create_task(base.groups.jobs["a"].move_to("group-1"))
+            await asyncio.sleep(0)
+            await base.backend.workers.close()
+            assert await move is False
+            assert "a" not in base.groups.jobs
+
+    asyncio.run(ended())

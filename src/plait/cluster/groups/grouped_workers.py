@@ -8,6 +8,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from plait.cluster.all_of import all_of
 from plait.cluster.groups.expected_bytes import expected_bytes
 from plait.cluster.groups.group_move import MoveListener, move
 from plait.cluster.groups.worker_group import WorkerGroup
@@ -70,12 +71,7 @@ class GroupedWorkers:
         """What the first reports stands for all."""
         num_bytes = sum(expected_bytes(configuration) for configuration in self.configurations)
         self.groups.join(self.owner, self, num_bytes, self.max_slowdown)
-        starts = [self._start(configuration) for configuration in self.configurations]
-        results = await asyncio.gather(*starts, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return next(result for result in results if isinstance(result, Ready))
+        return (await all_of([self._start(configuration) for configuration in self.configurations]))[0]
 
     async def _start(self, configuration: Configure) -> Ready:
         group, deployment = self.group, f"{self.owner}/{configuration.name}"
@@ -120,12 +116,17 @@ class GroupedWorkers:
 
     async def close(self) -> None:
         self._is_closing = True
-        self.groups.on_leave()
+        try:
+            self.groups.on_leave()
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
         if self._move is not None:
             self._move.cancel()
             await asyncio.gather(self._move, return_exceptions=True)
         attached, self._attached = self._attached, set()
-        await asyncio.gather(*(self.group.detach(f"{self.owner}/{name}", PATIENCE_S) for name in attached))
+        await all_of([self.group.detach(f"{self.owner}/{name}", PATIENCE_S) for name in attached])
         self.groups.leave(self.owner)
 
 
