@@ -97,7 +97,6 @@ class GroupedWorkers:
     def lend_threads(self, trainer_is_idle: bool) -> None:
         """All that a group runs has all of its threads."""
 
-    _is_closing = False
     is_moving = False
     """What was sent is finished at the old group, and nothing is begun."""
 
@@ -108,14 +107,14 @@ class GroupedWorkers:
         try:
             return await moving
         except asyncio.CancelledError:
-            if self._is_closing and moving.cancelled():
-                return False  # Whoever wanted the move goes on.
-            raise
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            return False  # By `close`: whoever wanted the move goes on.
         finally:
             self._move = None
 
     async def close(self) -> None:
-        self._is_closing = True
         try:
             self.groups.on_leave()
         finally:
