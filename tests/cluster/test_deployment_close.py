@@ -10,7 +10,7 @@ from plait.observe.events import EngineSample
 from tests.cluster.groups.test_moves import two_bases
 
 SAMPLE = EngineSample(
-    time_s=0.0, engine="rollout", num_rows=1, num_waiting=0, num_queued=0, reserved_tokens=0, cache_tokens=1, num_moves=0, counters={}
+    time_s=0.0, engine="rollout", num_rows=1, num_waiting=0, num_queued=0, reserved_tokens=0, cache_tokens=1
 )  # fmt: skip
 
 
@@ -19,9 +19,7 @@ def refuse(*_: object) -> Any:
 
 
 @pytest.mark.parametrize("failing", ["log", "lengths", "groups"])
-def test_workers_end_when_a_log_or_a_file_cannot_be_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: str
-) -> None:
+def test_workers_end_when_a_log_or_a_file_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: str) -> None:
     async def ended() -> None:
         async with two_bases(monkeypatch, tmp_path, 0) as (_, [base, _other]):
             deployment = base.backend.deployment

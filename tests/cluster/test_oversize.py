@@ -17,7 +17,8 @@ from tests.cluster.groups.test_moves import two_bases
 LONG, SHORT = Datum((1,) * 9000, (2,) * 9000, logprobs=(-0.1,) * 9000), Datum((1,), (2,))
 LIMIT_BYTES = oversize.MARGIN_BYTES + 50_000
 EVENT = StepCommitted(
-    time_s=0.0, task="a", step=1, adapter_digest="", loss=0.0, grad_norm=0.0, learning_rate=0.0, num_sequences=1, num_trained_tokens=1
+    time_s=0.0, task="a", step=1, adapter_digest="", loss=0.0, grad_norm=0.0, learning_rate=0.0, num_sequences=1,
+    num_trained_tokens=1,
 )  # fmt: skip
 
 
