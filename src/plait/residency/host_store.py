@@ -38,8 +38,9 @@ class HostStore:
     def __init__(self, folder: Path, later: Callable[..., None] = lambda call, *arguments: call(*arguments)) -> None:
         self._later = later
         self._pool, self._users, self._lock_file = folder / "pool", folder / "users", folder / "lock"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # The memory of one user is no other's.
         for path in (self._pool, self._users):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(exist_ok=True)
         with self._locked():
             _remove_leftovers(self._users, self._pool)
             self._own = self._users / uuid.uuid4().hex

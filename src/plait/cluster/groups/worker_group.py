@@ -2,7 +2,8 @@
 
 - The process starts with the first deployment and ends with the last.
 - When it is lost, every deployment hears of it, it is replaced, and each hears when it is back: up to `max_restarts` times within
-  `RESTART_WINDOW_S`, losses of replacements as they start included. What was sent and not answered is gone; meanwhile none is sent.
+  `RESTART_WINDOW_S`, replacements that are lost as they start included. What was sent and not answered is gone; nothing is sent
+  until it is back.
 - An error in what is made of its frames, or of a listener, is no loss of the process: `on_failed` is told.
 - Decisions are the dispatcher's. What engines report has the group's totals with it (`observe.group_counters`).
 """
