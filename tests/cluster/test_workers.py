@@ -60,9 +60,10 @@ class Fragile:
     async def send(self, message: bytes) -> None: ...
 
     async def receive(self) -> bytes:
+        if not self.frames:
+            await self.is_lost.wait()
         if self.frames:
             return self.frames.pop()
-        await self.is_lost.wait()
         raise WorkerFailure("it is gone")
 
     def kill(self) -> None: ...
