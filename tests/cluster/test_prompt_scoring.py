@@ -65,3 +65,23 @@ async def test_when_there_will_be_no_engine_all_end() -> None:
     for job in jobs:
         with pytest.raises(ZeroDivisionError, match="no more"):
             await job
+
+
+@on_loop
+async def test_an_engine_that_comes_twice_is_one_and_gets_what_the_first_had() -> None:
+    """It was lost and replaced before anybody was told that it had come at all."""
+    scoring = Scoring()
+    (job,) = scoring.start("a")
+    scoring.attach("e0")
+    await settle()
+    scoring.attach("e0")
+    assert scoring.sent == [("e0", "a"), ("e0", "a")]
+    scoring.detach("e0")
+    (late,) = scoring.start("b")
+    await settle()
+    assert len(scoring.sent) == 2, "nobody is there"
+    scoring.attach("e0")
+    assert scoring.sent[2:] == [("e0", "a"), ("e0", "b")]
+    for name in "ab":
+        scoring.on_scored(PromptScored(name))
+    await asyncio.gather(job, late)

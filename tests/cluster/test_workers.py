@@ -60,9 +60,10 @@ class Fragile:
     async def send(self, message: bytes) -> None: ...
 
     async def receive(self) -> bytes:
+        if not self.frames:
+            await self.is_lost.wait()
         if self.frames:
             return self.frames.pop()
-        await self.is_lost.wait()
         raise WorkerFailure("it is gone")
 
     def kill(self) -> None: ...
@@ -150,5 +151,78 @@ def test_an_error_while_a_replacement_starts_is_told() -> None:
         executor.started[0].is_lost.set()
         assert isinstance(await failed, ZeroDivisionError)
         await workers.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+class Told:
+    """What a caller of workers of one process hears; handlers may raise."""
+
+    def __init__(self, executor: FragileExecutor, raises: str = "") -> None:
+        self.heard: list[str] = []
+        self.failures: list[Exception] = []
+        self._raises = raises
+        settings = RunSettings.model_validate({"workers": {"layout": "shared"}, "tasks": [tiny_task("a")]})
+        self.workers = Workers(
+            configurations(settings, "model", 1), 3, lambda *_: None, lambda *_: self._hear("lost"), lambda *_: self._hear("ready"),
+            self.failures.append, executor=executor,
+        )  # fmt: skip
+
+    def _hear(self, what: str) -> None:
+        self.heard.append(what)
+        if what == self._raises:
+            raise ZeroDivisionError(what)
+
+
+class SteadyExecutor(FragileExecutor):
+    async def start(self, program: WorkerProgram) -> Carrier:
+        self.started.append(Fragile())
+        return self.started[-1]
+
+
+async def settled() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("raises", ["lost", "ready"])
+def test_a_handler_that_fails_is_told_and_the_worker_replaced(raises: str) -> None:
+    async def main() -> None:
+        executor = SteadyExecutor()
+        told = Told(executor, raises)
+        await told.workers.start()
+        executor.started[0].is_lost.set()
+        await settled()
+        assert (told.heard, len(executor.started)) == (["lost", "ready"], 2)
+        assert [type(error) for error in told.failures] == [ZeroDivisionError]
+        await told.workers.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_worker_that_cannot_be_understood_ends_before_it_is_replaced() -> None:
+    async def main() -> None:
+        executor = SteadyExecutor()
+        told = Told(executor)
+        await told.workers.start()
+        executor.started[0].frames.append(b"\xc1")
+        executor.started[0].is_lost.set()
+        await settled()
+        assert (told.heard, len(executor.started)) == (["lost", "ready"], 2)
+        assert executor.started[0].is_closed
+        await told.workers.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_worker_that_is_lost_as_all_end_is_not_replaced() -> None:
+    async def main() -> None:
+        executor = SteadyExecutor()
+        told = Told(executor)
+        await told.workers.start()
+        executor.started[0].is_lost.set()
+        await told.workers.close()
+        await settled()
+        assert len(executor.started) == 1
 
     asyncio.run(asyncio.wait_for(main(), 30))

@@ -110,3 +110,16 @@ def test_busy_time_before_a_moment() -> None:
     times = np.array([0.0, 1.0, 1.5, 2.0, 3.0, 5.0])
     assert list(busy_until([(1.0, 2.0), (3.0, 4.0)], times)) == [0, 0, 0.5, 1, 1, 2]
     assert list(busy_until([], times)) == [0] * 6
+
+
+def test_periods_that_begin_with_a_phase_of_no_rhythm_tell_none() -> None:
+    """Two of three phases keep to it."""
+    trace, rng, first_s = DemandTrace(), random.Random(1), 6.0
+    for step in range(24):
+        first_s = rng.choice([other_s for other_s in (-25.0, 6.0, 37.0) if other_s != first_s])
+        for offset_s in (first_s, 50.0, 62.0):
+            start_s = 1000 + 100 * step + offset_s
+            trace.record(FunctionRecord(start_s, start_s + 7, "update", Role.TRAIN))
+    found = extract(trace)
+    assert found.profile is None
+    assert "no period of about" in found.reason

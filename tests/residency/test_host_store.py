@@ -85,3 +85,8 @@ def test_what_is_missing_is_named(folder: Path) -> None:
         store.holds("abc", buffer_of(0))
     assert store.remove("abc"), "it is gone"
     store.close()
+
+
+def test_other_users_cannot_look_into_it(tmp_path: Path) -> None:
+    HostStore(tmp_path / "memory").close()
+    assert (tmp_path / "memory").stat().st_mode & 0o077 == 0

@@ -103,8 +103,8 @@ def _load_decoder(model: ModelSettings, path: Path, ref: AdapterRef) -> "Decoder
     """The base; of a task that trains all weights, the version itself."""
     import torch
 
+    from plait.cluster.machine_checks import pick_device
     from plait.cluster.trained_weights import read_model
-    from plait.cluster.worker import pick_device
     from plait.models.decoder import Decoder
     from plait.models.hf_config import read_config
     from plait.models.weights import load_model

@@ -85,15 +85,17 @@ class WorkerClient:
         assert self._carrier is not None
         try:
             while True:
-                self._on_message(self._decode(await self._carrier.receive()))
+                self._on_message(await self._decode(self._carrier, await self._carrier.receive()))
         except WorkerFailure as failure:
             self._stop_writer()
             self._on_lost(failure)
 
-    def _decode(self, frame: bytes) -> FromWorker:
+    async def _decode(self, carrier: Carrier, frame: bytes) -> FromWorker:
         try:
             return from_worker.decode(frame)
         except msgspec.MsgspecError as error:
+            carrier.kill()  # It is alive, and must not go on beside its replacement.
+            await carrier.close()
             raise WorkerFailure(f"worker {self.settings.name} sent a message that cannot be read: {error}") from error
 
     async def _write(self) -> None:

@@ -25,6 +25,8 @@ class PromptScoring:
         self._waiting: dict[str, _Waiting] = {}
 
     def attach(self, engine: str) -> None:
+        """A fresh engine comes; what a lost one of its name had is sent again."""
+        self.detach(engine)
         self._engines.append(engine)
         self._send_unsent()
 

@@ -6,20 +6,23 @@
 - The listener hears of everything else that workers report and of what becomes of them, in the event loop.
 """
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from plait.cluster.controller_folder import controller_folder
+from plait.cluster.deployment_listener import DeploymentListener
 from plait.cluster.engine_sampler import EngineSampler
 from plait.cluster.executors.choice import make_executor
 from plait.cluster.kv_tiers import make_tiers, with_tiers
 from plait.cluster.length_keeper import LengthKeeper
 from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, Starting, TokensDrawn
 from plait.cluster.model_messages import DiscardGradients, PromptScored
+from plait.cluster.oversize import refused
 from plait.cluster.prompt_scoring import PromptScoring
 from plait.cluster.sibling_tokens import SiblingTokens
 from plait.cluster.trainer_messages import ToTrainer, Work, owner_of
@@ -33,34 +36,6 @@ from plait.rollout.length_estimates import LengthHistory
 from plait.rollout.scheduler import Scheduler
 from plait.rollout.service import RolloutService
 from plait.types.errors import WorkerFailure
-
-
-class DeploymentListener(Protocol):
-    def on_message(self, worker: str, message: FromWorker) -> None:
-        """Neither chunks nor scored prompts, which go to who waits for them."""
-        ...
-
-    def on_engine(self, sample: EngineSample) -> None:
-        """Worth an event."""
-        ...
-
-    def on_worker_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None: ...
-
-    def on_adapters_lost(self, owners: Sequence[str], num_trainers: int) -> None:
-        """A trainer was lost, and with it what it had of these tasks and models; so many trainers are left."""
-        ...
-
-    def on_reopen(self, owners: Sequence[str]) -> None:
-        """Of these tasks and models, which were lost, those that are still wanted can be opened again."""
-        ...
-
-    def on_trainer_ready(self) -> None:
-        """A lost trainer was replaced."""
-        ...
-
-    def on_failed(self, error: Exception) -> None:
-        """There will be no more workers, or a handler raised `error`."""
-        ...
 
 
 class RolloutDeployment:
@@ -120,11 +95,20 @@ class RolloutDeployment:
         self.workers.on_move = self
 
     def train(self, message: ToTrainer) -> None:
-        """To the trainer that has the adapter, or is to have it."""
-        if self._held is not None:
+        """To the trainer that has the adapter, or is to have it. A batch that is too long for a message fails."""
+        if (answer := refused(message)) is not None:
+            # Not at once: who is to be answered is in the midst of sending.
+            asyncio.get_running_loop().call_soon(self._answer, answer)
+        elif self._held is not None:
             self._held.append(message)
         else:
             self.trainers.send(message)
+
+    def _answer(self, message: FromWorker) -> None:
+        try:
+            self._listener.on_message("", message)
+        except Exception as error:  # As of a message that came from a worker.
+            self._on_failed(error)
 
     def _max_rows(self, engine: str) -> int:
         return self.concurrency[engine].limit if self._engine.adaptive_concurrency else self._engine.max_rows
@@ -144,13 +128,15 @@ class RolloutDeployment:
         return ready
 
     async def close(self) -> None:
-        for sample in self._sampler.flush():
-            self._listener.on_engine(sample)
-        if self.lengths is not None:
-            await self.lengths.close()
-        await self.workers.close()
-        if self._tiers is not None:
-            self._tiers.close()
+        """No worker is left, whatever else fails."""
+        async with AsyncExitStack() as stack:
+            if self._tiers is not None:
+                stack.callback(self._tiers.close)
+            stack.push_async_callback(self.workers.close)
+            if self.lengths is not None:
+                stack.push_async_callback(self.lengths.close)
+            for sample in self._sampler.flush():
+                self._listener.on_engine(sample)
 
     def _attach(self, engine: str) -> None:
         self.rollout.attach(engine, WorkerEngine(self.workers, engine), self._engine.capacity_tokens)

@@ -16,6 +16,7 @@ from plait.cluster.busy_meter import BusyMeter
 from plait.cluster.engine_reporter import EngineReporter
 from plait.cluster.executors.carrier import WorkerLink
 from plait.cluster.job_queue import JobQueue
+from plait.cluster.machine_checks import check_invariance, pick_device
 from plait.cluster.messages import (
     ROLLOUT,
     TRAIN,
@@ -214,27 +215,6 @@ class Worker:
     def _send_all(self, messages: Sequence[FromWorker]) -> None:
         for message in messages:
             self.send(message)
-
-
-def pick_device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("model.device is 'cuda', but torch sees no CUDA device.", "Use 'auto' or 'cpu', or see `plait doctor`.")
-    return name
-
-
-def check_invariance(mode: str, test: Callable[[], InvarianceReport]) -> InvarianceReport:
-    """Run the self-test unless it is switched off; fail where it is required and not passed."""
-    if mode == "off":
-        return InvarianceReport(False, "switched off")
-    report = test()
-    if mode == "require" and not report.granted:
-        raise ConfigError(
-            f"engine.batch_invariant is 'require', but this machine does not pass the self-test: {report.detail}.",
-            "Use 'auto', or bfloat16 on a CPU that passes (`plait doctor`).",
-        )
-    return report
 
 
 def serve(link: WorkerLink) -> None:

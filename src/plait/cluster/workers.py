@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from plait.cluster.all_of import all_of
 from plait.cluster.client import WorkerClient
 from plait.cluster.executors.carrier import Executor
 from plait.cluster.executors.process import ProcessExecutor
@@ -29,14 +30,13 @@ from plait.cluster.messages import (
     SubmitChunks,
     ToWorker,
 )
+from plait.cluster.restarts import Restarts
 from plait.config.checks import Deployable
 from plait.types.chunks import Chunk
 from plait.types.errors import WorkerFailure
 
 if TYPE_CHECKING:
     from plait.cluster.groups.group_move import MoveListener
-
-RESTART_WINDOW_S = 3600.0
 
 
 class Workers:
@@ -58,11 +58,11 @@ class Workers:
         """`executor` carries the workers, and is closed with them; None: child processes."""
         self.configurations = configurations
         self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
-        self._max_restarts = max_restarts
+        self._restarts = Restarts(max_restarts, time.monotonic)
         self._executor = executor or ProcessExecutor()
-        self._restart_times_s: list[float] = []
         self._clients: dict[str, WorkerClient] = {}
         self._restarting: set[asyncio.Task[None]] = set()
+        self._is_closing = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,12 +79,7 @@ class Workers:
 
     async def start(self) -> Ready:
         """Start all at once; what the first reports stands for all."""
-        starts = [self._start(configuration) for configuration in self.configurations]
-        results = await asyncio.gather(*starts, return_exceptions=True)  # All come to an end, so that all can be closed.
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return next(result for result in results if isinstance(result, Ready))
+        return (await all_of([self._start(configuration) for configuration in self.configurations]))[0]
 
     async def _start(self, configuration: Configure) -> Ready:
         name = configuration.name
@@ -94,23 +89,25 @@ class Workers:
         return ready
 
     def _take(self, name: str, message: FromWorker) -> None:
+        self._tell(self._on_message, name, message)
+
+    def _tell(self, handler: Callable[..., None], *arguments: object) -> None:
         try:
-            self._on_message(name, message)
+            handler(*arguments)
         except Exception as error:  # Raised further it would end the worker's reader, and the caller would wait for ever.
             self._on_failed(error)
 
     def _lost(self, configuration: Configure, failure: WorkerFailure) -> None:
         del self._clients[configuration.name]
-        self._on_lost(configuration.name, configuration.roles, failure)
+        self._tell(self._on_lost, configuration.name, configuration.roles, failure)
         self._replace(configuration, failure)
 
     def _replace(self, configuration: Configure, failure: WorkerFailure) -> None:
-        now_s = time.monotonic()
-        self._restart_times_s = [time_s for time_s in self._restart_times_s if now_s - time_s < RESTART_WINDOW_S]
-        if len(self._restart_times_s) == self._max_restarts:
+        if self._is_closing:
+            return
+        if not self._restarts.take():
             self._on_failed(failure)
             return
-        self._restart_times_s.append(now_s)
         task = asyncio.create_task(self._restart(configuration))
         self._restarting.add(task)
         task.add_done_callback(self._restarting.discard)
@@ -124,7 +121,7 @@ class Workers:
         except Exception as error:  # Whatever it is: nobody else would hear of it, and the caller would wait for ever.
             self._on_failed(error)
             return
-        self._on_ready(configuration.name, configuration.roles)
+        self._tell(self._on_ready, configuration.name, configuration.roles)
 
     def send_to(self, worker: str, message: ToWorker) -> None:
         """While the worker is lost nothing is sent, and `on_ready` says when to send again."""
@@ -145,11 +142,14 @@ class Workers:
         return sum(c.threads * c.train_ranks for c in self.configurations if role in c.roles)
 
     async def close(self) -> None:
+        self._is_closing = True
         for task in self._restarting:
             task.cancel()
         await asyncio.gather(*self._restarting, return_exceptions=True)
-        await asyncio.gather(*(client.close() for client in self._clients.values()))
-        await self._executor.close()
+        try:
+            await all_of([client.close() for client in self._clients.values()])
+        finally:
+            await self._executor.close()
 
 
 MakeWorkers = Callable[

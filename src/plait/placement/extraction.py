@@ -61,6 +61,8 @@ def extract(trace: DemandTrace) -> Extraction:
     starts = [
         float(mark) for mark, step in zip(marks[:-lag:lag], steps[::lag], strict=True) if abs(step - rough_s) <= NEAR * rough_s
     ]
+    if not starts:
+        return Extraction(None, f"aperiodic: no period of about {rough_s:.0f} s begins with a regular step")
     phases = [phase for role in bursts for phase in _phases(trace, role, bursts[role], starts, period_s)]
     profile = JobProfile(period_s, tuple(sorted(phases, key=lambda phase: (phase.offset_s, phase.role))))
     return Extraction(profile, anchor_s=starts[-1], spread=spread)

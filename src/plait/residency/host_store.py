@@ -40,8 +40,9 @@ class HostStore:
 
     def __init__(self, folder: Path) -> None:
         self._pool, self._users, self.spares = folder / "pool", folder / "users", SpareFiles()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # The memory of one user is no other's.
         for path in (self._pool, self._users):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(exist_ok=True)
         self._lock_descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._mapping = threading.Lock()
         """Of `_maps`, and of who may hold the lock of the folder: threads share its descriptor."""

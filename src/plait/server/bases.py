@@ -3,9 +3,9 @@
 Whoever names a base model uses its own name or an alias; what is stored keeps the name under which it was asked for.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
+from plait.cluster.all_of import all_of
 from plait.cluster.messages import Ready
 from plait.cluster.rollout_deployment import make_scheduler
 from plait.cluster.workers import MakeWorkers
@@ -102,17 +102,13 @@ class Bases:
 
     async def start(self) -> dict[str, Ready]:
         """All at once; what each has told, by its own name. Raises what the first of them failed with."""
-        starts = [base.backend.start() for base in self._bases]
-        results = await asyncio.gather(*starts, return_exceptions=True)  # All come to an end, so that all can be closed.
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        results = await all_of([base.backend.start() for base in self._bases])
         for base in self._bases:
             base.trainer.send_weights()
-        return {base.name: one for base, one in zip(self._bases, results, strict=True) if isinstance(one, Ready)}
+        return {base.name: one for base, one in zip(self._bases, results, strict=True)}
 
     async def close(self) -> None:
-        await asyncio.gather(*(base.backend.close() for base in self._bases))
+        await all_of([base.backend.close() for base in self._bases])
 
     def engine_samples(self) -> Iterator[tuple[str, EngineSample]]:
         """The latest of each engine, with its base model."""

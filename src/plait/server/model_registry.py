@@ -89,13 +89,16 @@ class ModelRegistry:
         return await self._database.run(lambda session: models.get_model(session, model_id, tenant_id)) is not None
 
     async def runner(self, model_id: str, tenant_id: str) -> ModelRunner:
-        """Raises NotFound."""
+        """Raises NotFound, or Gone to its own tenant."""
         runner = self._runners.get(model_id)
         if runner is None:
             if model_id not in self._loading:
                 self._loading[model_id] = asyncio.create_task(self._load(model_id))
             try:
                 runner = await asyncio.shield(self._loading[model_id])
+            except Gone:
+                await self.row(model_id, tenant_id)  # For a stranger it was never there.
+                raise
             finally:
                 self._loading.pop(model_id, None)
         if runner.opening.tenant != tenant_id:
@@ -186,14 +189,13 @@ class ModelRegistry:
 
     async def _make_room(self, runner: ModelRunner) -> None:
         """Close the models of the same base and kind that were idle longest, until one more fits."""
-        training = runner.opening.training
         others = [
             other for other in self._runners.values()
-            if other is not runner and other.trainer is runner.trainer and other.opening.training == training
+            if other is not runner and other.trainer is runner.trainer and other.opening.training == runner.opening.training
         ]  # fmt: skip
         resident = [other for other in others if other.is_open or other.is_opening]
         idle = sorted((other for other in resident if not other.is_busy), key=lambda other: other.last_used_s)
-        for other in idle[: max(0, len(resident) + 1 - self._max_resident[training])]:
+        for other in idle[: max(0, len(resident) + 1 - self._max_resident[runner.opening.training])]:
             other.close()
 
     def put_away(self, session_ids: Sequence[str], have_ended: bool = False) -> None:

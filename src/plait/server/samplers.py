@@ -49,7 +49,7 @@ class Samplers:
         known = await self._database.run(lambda session: samplers.get_sampler(session, sampler_id, principal.tenant_id))
         if known is None:
             await self._database.run(lambda session: samplers.add_sampler(session, row))
-        elif (known.model_path, known.digest) != (row.model_path, row.digest):
+        elif (known.base_model, known.model_path, known.digest) != (row.base_model, row.model_path, row.digest):
             raise ServiceError(f"sampler {sampler_id!r} exists with another model.", "Give each sampler a number of its own.")
         return sampler_id
 

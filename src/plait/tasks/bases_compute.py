@@ -3,11 +3,11 @@
 Workers and engines of all but the first base model are told of as `MODEL/WORKER`.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from plait.cluster.all_of import all_of
 from plait.cluster.messages import OpenTask, Ready
 from plait.observe.events import EngineSample
 from plait.tasks.compute import Compute, ComputeListener, Generator, ToRun, ToTrainer
@@ -34,11 +34,7 @@ class BasesCompute:
     async def start(self, listener: ComputeListener) -> Ready:
         """All at once. What the first reports stands for all, except that all have to be batch invariant."""
         starts = [one.start(_Renaming(listener, self._prefixes[model])) for model, one in self._computes.items()]
-        results = await asyncio.gather(*starts, return_exceptions=True)  # All come to an end, so that all can be closed.
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        ready = dict(zip(self._computes, (result for result in results if isinstance(result, Ready)), strict=True))
+        ready = dict(zip(self._computes, await all_of(starts), strict=True))
         failing = {model: one.invariance_detail for model, one in ready.items() if not one.batch_invariant}
         first = next(iter(ready.values()))
         if not failing:
@@ -47,7 +43,7 @@ class BasesCompute:
         return msgspec.structs.replace(first, batch_invariant=False, invariance_detail=detail)
 
     async def close(self) -> None:
-        await asyncio.gather(*(one.close() for one in self._computes.values()))
+        await all_of([one.close() for one in self._computes.values()])
 
     def train(self, message: ToTrainer) -> None:
         self.compute_of(message.key if isinstance(message, OpenTask) else message.task).train(message)

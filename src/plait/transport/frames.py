@@ -3,8 +3,8 @@
 import struct
 
 HEADER = struct.Struct(">I")
-MAX_FRAME_BYTES = 256 * 2**20
-"""Messages are small; a longer one is a mistake, or a corrupt length."""
+MAX_FRAME_BYTES = 2**30
+"""Messages are small, but for batches; a longer one is a mistake, or a corrupt length."""
 
 
 def encode_frame(message: bytes) -> bytes:

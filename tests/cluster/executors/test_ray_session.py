@@ -67,3 +67,23 @@ def test_folders_of_makers_that_are_gone_are_removed(tmp_path: Path, monkeypatch
     first.remove()
     second.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_session.tempfile, "gettempdir", lambda: str(tmp_path))
+    lock, taken = ray_session.fcntl.flock, list[Path]()
+
+    def late(descriptor: int, operation: int) -> None:
+        """Another process starts just before the first lock."""
+        if not taken:
+            taken.extend(tmp_path.iterdir())
+            taken[0].rmdir()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(ray_session.fcntl, "flock", late)
+    folder = ray_session.LockedFolder()
+    assert folder.path.is_dir()
+    assert folder.path not in taken
+    folder.remove()

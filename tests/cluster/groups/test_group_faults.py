@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from plait.cluster.groups.device_state import DeviceState
 from plait.cluster.groups.group_memory import GroupMemory
 from plait.cluster.groups.messages import FromDeployment, Pass, RunCall
 from plait.cluster.groups.openings import version_bytes
 from plait.cluster.messages import ROLLOUT, TRAIN, ChunksDone, Ready, StartFailed, SubmitChunks
 from plait.cluster.model_messages import CallDone, CallFailed, DiscardGradients, ModelOpened, OpenModel
+from plait.cluster.worker import Worker
 from plait.residency import content_file
 from plait.residency.tier import Tier
-from plait.types.errors import CapacityError
+from plait.types.errors import CapacityError, PlaitError, StateError
 from plait.types.policy import Training
 from plait.types.sampling import StopReason
 from tests.cluster.groups.hosts import DrivenHost, first_chunk, next_chunk
@@ -58,6 +60,24 @@ def test_a_base_that_finds_no_place_below_is_refused_at_its_start(tmp_path: Path
     assert f"workers.host_bytes is {base_bytes}, workers.disk_bytes is 0" in refused.message
     assert list(host.host.states) == ["a"]
     assert isinstance(host.call("a", backward(1, model_id="m")), CallDone)
+
+
+@pytest.mark.parametrize("error", [CapacityError("it is full"), StateError("it cannot be read")])
+def test_what_is_refused_at_its_start_leaves_nothing_behind(tmp_path: Path, error: PlaitError) -> None:
+    host = DrivenHost(tmp_path)
+    host.add("a", 0, (TRAIN,))
+    groups, closed = host.memory.names(), list[Worker]()
+
+    def refuse(state: DeviceState) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host.host, "_check_fits", refuse)
+        patch.setattr(Worker, "close", lambda worker: closed.append(worker))
+        assert isinstance(host.add("b", 1, (TRAIN,)), StartFailed)
+    assert len(closed) == 1, "with the cache that it shares, and the folders that it holds"
+    assert host.memory.names() == groups
+    assert isinstance(host.add("b", 1, (TRAIN,)), Ready)
 
 
 def test_a_model_that_would_find_no_place_below_is_refused_and_fits_with_a_disk(tmp_path: Path) -> None:

@@ -102,3 +102,17 @@ def test_a_job_that_could_not_be_moved_is_the_placers_no_more() -> None:
 
 def test_the_placer_is_the_one_that_the_simulator_drives() -> None:
     assert isinstance(GroupPlacement(["g0"], policy="pack").placer, Pack)
+
+
+def test_a_job_that_comes_to_need_its_group_all_the_time_keeps_it() -> None:
+    """The placer takes it away and, since the group is free then, places it there again."""
+    placement = placed("spread", HALF, HALF)
+    always = profile(10.0, (0.0, 10.0))
+    for now_s in range(10, 16):
+        tell(placement, "j0", always, now_s=now_s)
+    assert where(placement) == APART
+    assert placement.jobs["j0"].is_placed
+    assert set(placement.placer.groups.jobs) == {"j0", "j1"}
+    tell(placement, "j0", HALF, now_s=20)
+    placement.leave("j0", 21)
+    assert set(placement.placer.groups.jobs) == {"j1"}

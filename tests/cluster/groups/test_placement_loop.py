@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from plait.cluster.groups.group_placement import GroupPlacement
 from plait.cluster.groups.group_state import job_states
 from plait.cluster.groups.placement_loop import PlacementLoop
@@ -94,3 +96,24 @@ def test_a_job_that_leaves_is_the_placers_no_more(tmp_path: Path) -> None:
     groups.leave("a")
     assert list(groups.placement.jobs) == ["b"]
     assert list(groups.placement.placer.groups.jobs) == ["b"]
+
+
+class Leaving(Job):
+    """Leaves as soon as it is to move, and takes another one with it."""
+
+    async def move_to(self, group: str) -> bool:
+        self.asked.append(group)
+        for name in list(self.groups.jobs):
+            if name != "a":
+                self.groups.leave(name)
+        raise WorkerFailure("it is gone")
+
+
+def test_jobs_that_leave_in_the_midst_of_moves_stop_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def jobs(groups: WorkerGroups) -> list[Job]:
+        return [Job(groups, "a", 10.0, 3.0), Leaving(groups, "b", 10.0, 3.0), Leaving(groups, "d", 10.0, 3.0)]
+
+    groups, made, _ = looped(tmp_path, "pack", jobs)
+    assert list(groups.jobs) == ["a"]
+    assert sum(len(job.asked) for job in made) == 1
+    assert "placing jobs failed" not in caplog.text

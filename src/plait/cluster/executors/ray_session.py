@@ -119,9 +119,21 @@ class LockedFolder:
     def __init__(self) -> None:
         root = Path(tempfile.gettempdir())
         remove_leftovers(root)
+        while not self._make(root):
+            pass
+
+    def _make(self, root: Path) -> bool:
+        """False: it was taken for a leftover before it was locked."""
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
-        self._descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            self._descriptor = os.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        if not self.path.exists():
+            os.close(self._descriptor)
+            return False
+        return True
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

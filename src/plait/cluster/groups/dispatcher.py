@@ -13,17 +13,7 @@ from itertools import count
 from plait.cluster.groups.function_calls import HOST, SAMPLE, CallKind, call_kind, closed_stream, sampled_tokens
 from plait.cluster.groups.group_demand import GroupDemand
 from plait.cluster.groups.lookahead import Lookahead
-from plait.cluster.groups.messages import (
-    CallOver,
-    Host,
-    Pass,
-    Prefetched,
-    RunCall,
-    Switch,
-    Switched,
-    ToGroup,
-    Unhost,
-)
+from plait.cluster.groups.messages import CallOver, Host, Pass, Prefetched, RunCall, Switch, Switched, ToGroup, Unhost
 from plait.cluster.groups.resident_set import ResidentSet
 from plait.cluster.groups.sample_turn import SampleWork
 from plait.cluster.messages import CancelRequests, Configure, EndStretches, FromWorker, SetThreads, SubmitChunks, ToWorker

@@ -135,10 +135,13 @@ class GroupHost:
             weights.clear()
             state = DeviceState(frame.deployment, worker, base, self.memory)
             self._check_fits(state)
-        except CapacityError as error:
+        except PlaitError as error:
+            worker.close()
             if state is not None:
                 state.close()
             self._drop_unused(base)
+            if not isinstance(error, CapacityError):
+                raise
             raise CapacityError(no_way_onto_device(frame.deployment, error, self.memory)) from error
         if isinstance(worker.rollout, RolloutRole):
             worker.rollout.engine.adapters.claim = lambda ref: self._claim(state, ref)
@@ -201,11 +204,8 @@ class GroupHost:
     def _begin(self, frame: RunCall) -> None:
         self._call, self._call_start_s = frame, time.perf_counter()
         state = self.states[frame.deployment]
-        if (
-            isinstance(frame.message, DiscardGradients)
-            and not state.is_resident
-            and not self._room.staging.involves(frame.deployment)
-        ):
+        is_away = not state.is_resident and not self._room.staging.involves(frame.deployment)
+        if isinstance(frame.message, DiscardGradients) and is_away:
             state.discard_gradients(frame.message.model_id)
         elif self._is_there(frame.deployment, frame.message):
             self._call_start_s = time.perf_counter()
@@ -243,8 +243,7 @@ class GroupHost:
     def _switch(self, leaving: tuple[str, ...], deployment: str) -> CapacityError | None:
         """Why it is not on the device afterwards."""
         move = self._room.switch(leaving, deployment)
-        totals = self._room.footprints, self._room.resident
-        self._send(Switched(deployment, move.tier, move.load_s, move.offloads_s, *totals))
+        self._send(Switched(deployment, move.tier, move.load_s, move.offloads_s, self._room.footprints, self._room.resident))
         return move.problem
 
     def _is_busy(self, state: DeviceState) -> bool:

@@ -58,15 +58,17 @@ class GroupLink:
     async def _read(self) -> None:
         try:
             while True:
-                self._on_frame(self._decode(await self._carrier.receive()))
+                self._on_frame(await self._decode(await self._carrier.receive()))
         except WorkerFailure as failure:
             self._writer.cancel()
             self._on_lost(failure)
 
-    def _decode(self, data: bytes) -> FromGroup:
+    async def _decode(self, data: bytes) -> FromGroup:
         try:
             return from_group.decode(data)
         except msgspec.MsgspecError as error:
+            self._carrier.kill()  # It is alive, and must not go on beside its replacement.
+            await self._carrier.close()
             raise WorkerFailure(f"worker group {self._settings.name} sent a frame that cannot be read: {error}") from error
 
     async def _write(self) -> None:

@@ -1,6 +1,7 @@
 """One deployment of a worker group, as the controller has it, and who hears of it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,3 +31,12 @@ class Member:
     listener: GroupListener
     hosting: "asyncio.Future[Ready]"
     is_up: bool = False
+    is_lost: bool = False
+    """It was up, and is to come up again."""
+
+    def tell(self, call: Callable[[GroupListener], None]) -> None:
+        """An error of the listener's own is what it failed with: raised further, all others of the group would wait for ever."""
+        try:
+            call(self.listener)
+        except Exception as error:
+            self.listener.on_failed(error)

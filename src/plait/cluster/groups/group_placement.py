@@ -59,8 +59,10 @@ class GroupPlacement:
             self._take(self.placer.job_ended(job, now_s), now_s)
 
     def stay(self, job: str, group: str, now_s: float) -> None:
-        """It could not be brought to where it was to be, and is there."""
-        here = self.jobs[job]
+        """It could not be brought to where it was to be, and is there, unless it has left."""
+        here = self.jobs.get(job)
+        if here is None:
+            return
         if here.is_placed:
             here.is_placed = False
             self._take(self.placer.job_ended(job, now_s), now_s)
@@ -78,19 +80,22 @@ class GroupPlacement:
         self._take([self.placer.submit(Job(job, job, (pool,), here.slo), now_s)], now_s)
 
     def _take(self, decisions: Sequence[Decision], now_s: float) -> None:
+        """Of a job the last decision counts: one that has to leave its place may get it, or another, at once."""
         for decision in decisions:
-            here = self.jobs.get(decision.job_id)
             for job, slowdown in decision.slowdowns.items():
                 if job in self.jobs:
                     self.jobs[job].slowdown = slowdown
-            if here is None:
-                continue
-            if decision.action in (Action.PLACED, Action.MOVED):
-                here.is_placed, here.group = True, self._group_at(decision, here.group)
-            else:
-                here.is_placed, here.slowdown = False, 1.0
-                if decision.action is Action.QUEUED:  # Nobody waits here: it runs where it is.
-                    self._take(self.placer.job_ended(decision.job_id, now_s), now_s)
+        for job, decision in {decision.job_id: decision for decision in decisions}.items():
+            if job in self.jobs:
+                self._carry_out(decision, self.jobs[job], now_s)
+
+    def _carry_out(self, decision: Decision, here: PlacedHere, now_s: float) -> None:
+        if decision.action in (Action.PLACED, Action.MOVED):
+            here.is_placed, here.group = True, self._group_at(decision, here.group)
+            return
+        here.is_placed, here.slowdown = False, 1.0
+        if decision.action is Action.QUEUED:  # Nobody waits here: it runs where it is.
+            self._take(self.placer.job_ended(decision.job_id, now_s), now_s)
 
     def _group_at(self, decision: Decision, group: str) -> str:
         """Of the node that the placer has chosen; `group`: where the job is."""

@@ -9,7 +9,7 @@ from plait.cluster.executors.carrier import WorkerLink
 from plait.cluster.groups.group_host import GroupHost
 from plait.cluster.groups.group_memory import GroupMemory
 from plait.cluster.groups.messages import ConfigureGroup, GroupReady, from_group, to_group
-from plait.cluster.worker import pick_device
+from plait.cluster.machine_checks import pick_device
 from plait.transport import ParentLink
 
 

@@ -8,6 +8,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from plait.cluster.all_of import all_of
 from plait.cluster.groups.expected_bytes import expected_bytes
 from plait.cluster.groups.group_move import MoveListener, move
 from plait.cluster.groups.worker_group import WorkerGroup
@@ -16,6 +17,9 @@ from plait.cluster.messages import ROLLOUT, TRAIN, Configure, FromWorker, Ready,
 from plait.cluster.model_messages import ScorePrompt
 from plait.placement.job import DEFAULT_SLO
 from plait.types.errors import WorkerFailure
+
+PATIENCE_S = 10.0
+"""How long a group's process may take to let go of a deployment at the end; it is at work on slices of a call meanwhile."""
 
 
 class GroupedWorkers:
@@ -75,12 +79,7 @@ class GroupedWorkers:
         """What the first reports stands for all."""
         num_bytes = sum(expected_bytes(configuration) for configuration in self.configurations)
         self.groups.join(self.owner, self, num_bytes, self.max_slowdown)
-        starts = [self._start(configuration) for configuration in self.configurations]
-        results = await asyncio.gather(*starts, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return next(result for result in results if isinstance(result, Ready))
+        return (await all_of([self._start(configuration) for configuration in self.configurations]))[0]
 
     async def _start(self, configuration: Configure) -> Ready:
         group, deployment = self.group_of(configuration.name), f"{self.owner}/{configuration.name}"
@@ -112,19 +111,29 @@ class GroupedWorkers:
     async def move_to(self, group: str) -> bool:
         """Be at this group from then on; False, and all is as it was, if a process was lost meanwhile. Raises PlaitError if the
         workers do not come up there."""
-        self._move = asyncio.create_task(move(self, self.groups.named(group)))
+        moving = self._move = asyncio.create_task(move(self, self.groups.named(group)))
         try:
-            return await self._move
+            return await moving
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
+                raise
+            return False  # By `close`: whoever wanted the move goes on.
         finally:
             self._move = None
 
     async def close(self) -> None:
-        self.groups.on_leave()
+        try:
+            self.groups.on_leave()
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
         if self._move is not None:
             self._move.cancel()
             await asyncio.gather(self._move, return_exceptions=True)
         attached, self._attached = self._attached, set()
-        await asyncio.gather(*(self.group_of(name).detach(f"{self.owner}/{name}") for name in attached))
+        await all_of([self.group_of(name).detach(f"{self.owner}/{name}", PATIENCE_S) for name in attached])
         self.groups.leave(self.owner)
 
 

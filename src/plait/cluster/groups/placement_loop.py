@@ -50,6 +50,8 @@ class PlacementLoop:
 
     async def _move_all(self) -> None:
         for job, group in self._groups.misplaced().items():
+            if job not in self._groups.jobs:
+                continue  # It has left meanwhile.
             source = self._groups.group_of(job)
             try:
                 if await self._groups.jobs[job].move_to(group):

@@ -2,7 +2,9 @@
 
 - Its process (or actor, or thread) starts with the first deployment and ends with the last.
 - When it is lost, every deployment hears of it, it is replaced, and each hears when it is back: up to `max_restarts` times within
-  `RESTART_WINDOW_S`. What was sent and not answered is gone; meanwhile nothing is sent.
+  `RESTART_WINDOW_S`, replacements that are lost as they start included. What was sent and not answered is gone; nothing is sent
+  until it is back.
+- An error in what is made of its frames, or of a listener, is no loss of the process: `on_failed` is told.
 - Decisions are the dispatcher's. What engines report has the group's totals with it (`observe.group_counters`).
 """
 
@@ -20,7 +22,7 @@ from plait.cluster.groups.group_link import GroupLink
 from plait.cluster.groups.group_member import GroupListener, Member
 from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromDeployment, FromGroup, Prefetched, Switched, Unhosted
 from plait.cluster.messages import Configure, EngineStats, FromWorker, Ready, StartFailed, Starting, ToWorker
-from plait.cluster.workers import RESTART_WINDOW_S
+from plait.cluster.restarts import Restarts
 from plait.scheduling.orders import Order
 from plait.types.errors import ConfigError, PlaitError, WorkerFailure
 
@@ -32,14 +34,14 @@ class WorkerGroup:
     ) -> None:  # fmt: skip
         """`executor`, which is not closed here, carries it; None: a child process."""
         self.settings, self.dispatcher = settings, GroupDispatcher(order, settings.device_bytes, demand)
-        self._max_restarts, self._clock = max_restarts, clock
+        self._clock, self._restarts = clock, Restarts(max_restarts, clock)
         self._executor = executor or ProcessExecutor()
-        self._restart_times_s: list[float] = []
         self._members: dict[str, Member] = {}
         self._leaving: dict[str, asyncio.Future[None]] = {}
         self._draining: dict[str, asyncio.Future[None]] = {}
         self._link: GroupLink | None = None
-        self._starting = asyncio.Lock()
+        self._changing = asyncio.Lock()
+        """The process comes up, or ends."""
         self._restarting: asyncio.Task[None] | None = None
 
     @property
@@ -69,6 +71,7 @@ class WorkerGroup:
             return await self._host(deployment, member)
         except BaseException:
             self._members.pop(deployment, None)
+            self._unhost(deployment)
             if not self._members:
                 await self.close()
             raise
@@ -79,7 +82,7 @@ class WorkerGroup:
         link, ready = self._link, await member.hosting
         if self._link is not link or link is None:
             raise WorkerFailure(f"worker group {self.settings.name} was lost as {deployment} came up")
-        member.is_up = True
+        member.is_up, member.is_lost = True, False
         return ready
 
     def send(self, deployment: str, message: ToWorker) -> None:
@@ -100,28 +103,34 @@ class WorkerGroup:
             finally:
                 self._draining.pop(deployment, None)
 
-    async def detach(self, deployment: str) -> None:
-        """Let go of a deployment; what it has made durable stays."""
+    async def detach(self, deployment: str, patience_s: float | None = None) -> None:
+        """Let go of a deployment; what it has made durable stays. A process that has not let go after `patience_s` hangs."""
         member = self._members.pop(deployment, None)
+        if member is not None and not member.hosting.done():
+            member.hosting.set_exception(ConfigError(f"deployment {deployment!r} has left.", "Attach it again."))
         if member is not None and self._link is not None:
-            if not member.hosting.done():
-                member.hosting.set_exception(ConfigError(f"deployment {deployment!r} has left.", "Attach it again."))
             self._leaving[deployment] = asyncio.get_running_loop().create_future()
-            self.dispatcher.unhost(deployment, self._clock())
-            self._flush()
-            await self._leaving[deployment]
+            self._unhost(deployment)
+            await asyncio.wait([self._leaving[deployment]], timeout=patience_s)
+            self._leaving.pop(deployment, None)
         if not self._members and not self._leaving:
             await self.close()
+
+    def _unhost(self, deployment: str) -> None:
+        if self._link is not None:
+            self.dispatcher.unhost(deployment, self._clock())
+            self._flush()
 
     async def close(self) -> None:
         if self._restarting is not None:
             self._restarting.cancel()
-        link, self._link = self._link, None
-        if link is not None:
-            await link.close()
-        for deployment in list(self._leaving):
-            self._left(deployment)
-        self.dispatcher.lose_all()
+        async with self._changing:  # Who comes meanwhile finds nothing of the old process.
+            link, self._link = self._link, None
+            if link is not None:
+                await link.close()
+            for deployment in list(self._leaving):
+                self._left(deployment)
+            self.dispatcher.lose_all()
 
     # ---- the process
 
@@ -138,6 +147,12 @@ class WorkerGroup:
                 future.set_result(None)
 
     def _on_frame(self, frame: FromGroup) -> None:
+        try:
+            self._hear(frame)
+        except Exception as error:  # Raised further it would end the reader of the group, and all would wait for ever.
+            self._fail(error)
+
+    def _hear(self, frame: FromGroup) -> None:
         now_s = self._clock()
         match frame:
             case FromDeployment(deployment, message):
@@ -172,10 +187,7 @@ class WorkerGroup:
             return
         if isinstance(message, EngineStats):
             message = msgspec.structs.replace(message, counters=message.counters | self.dispatcher.counters.snapshot())
-        try:
-            member.listener.on_message(message)
-        except Exception as error:  # Raised further it would end the reader of the group, and all would wait for ever.
-            member.listener.on_failed(error)
+        member.tell(lambda listener: listener.on_message(message))
 
     def _left(self, deployment: str) -> None:
         future = self._leaving.pop(deployment, None)
@@ -191,30 +203,31 @@ class WorkerGroup:
         for member in list(self._members.values()):
             if not member.is_up and not member.hosting.done():
                 member.hosting.set_exception(failure)
-            member.is_up = False
+            member.is_lost, member.is_up = member.is_lost or member.is_up, False
         for member in were_up:
-            member.listener.on_lost(failure)
+            member.tell(lambda listener: listener.on_lost(failure))
         self._flush()
-        if self._may_restart():
+        self._replace(failure)
+
+    def _replace(self, failure: WorkerFailure) -> None:
+        if self._restarts.take():
             self._restarting = asyncio.create_task(self._restart())
         else:
             self._fail(failure)
 
-    def _may_restart(self) -> bool:
-        now_s = self._clock()
-        self._restart_times_s = [time_s for time_s in self._restart_times_s if now_s - time_s < RESTART_WINDOW_S]
-        self._restart_times_s.append(now_s)
-        return len(self._restart_times_s) <= self._max_restarts
-
     async def _restart(self) -> None:
-        """Bring up a process and all deployments, one after another."""
+        """Bring up a process and all deployments that were lost, one after another; those that are new come up by themselves."""
         try:
             await self._ensure_process()
-        except PlaitError as failure:
-            self._fail(failure)
+        except WorkerFailure as failure:
+            self._replace(failure)
+            return
+        except Exception as error:  # Whatever it is: nobody else would hear of it, and all would wait for ever.
+            self._fail(error)
             return
         for deployment, member in list(self._members.items()):
-            if deployment in self._members and not member.is_up and not await self._rehost(deployment, member):
+            is_wanted = member.is_lost and self._members.get(deployment) is member
+            if is_wanted and not await self._rehost(deployment, member):
                 return
 
     async def _rehost(self, deployment: str, member: Member) -> bool:
@@ -228,11 +241,11 @@ class WorkerGroup:
             if deployment in self._members:
                 member.listener.on_failed(error)
             return True
-        member.listener.on_ready()
+        member.tell(lambda listener: listener.on_ready())
         return True
 
     async def _ensure_process(self) -> None:
-        async with self._starting:
+        async with self._changing:
             if self._link is None:
                 self._link = await GroupLink.start(self._executor, self.settings, self._on_frame, self._on_lost)
 

@@ -146,6 +146,7 @@ async def load_weights(body: LoadWeightsRequest, service: ServiceOf, principal: 
     source = await service.checkpoints.get(body.path, principal.tenant_id)
     if source.kind != "training":
         raise ServiceError(f"path {body.path!r} holds weights for a sampler.", "Load what save_weights (save_state) wrote.")
+    _check_served(service, body.path, source.lora)
     asked, saved = training_asked(body.user_metadata), training_of(source.lora)
     if asked not in (None, saved):
         raise ServiceError(f"path {body.path!r} holds a {saved!r} model, not a {asked!r} one.", f"Leave {METADATA_KEY} out.")
@@ -157,6 +158,15 @@ async def load_weights(body: LoadWeightsRequest, service: ServiceOf, principal: 
     row = _row(service, principal, model_id, body.session_id, base_model, source.lora, body.user_metadata)
     row.source_folder, row.with_optimizer = source.folder, body.optimizer
     return await _create(service, row, Call(model_id, 0, Kind.LOAD, _payload(body)))
+
+
+def _check_served(service: Service, path: str, shape: t.Json) -> None:
+    """A checkpoint may be from when the operator allowed more."""
+    if training_of(shape) == "full" and not service.settings.full.max_resident:
+        raise ServiceError(f"path {path!r} holds all weights, whose training is not served here.", "Load one of an adapter.")
+    rank = rank_of(shape)
+    if rank is not None and rank > service.settings.lora.max_rank:
+        raise ServiceError(f"path {path!r} has rank {rank}; at most {service.settings.lora.max_rank} is served.", "Load another.")
 
 
 async def _submit(service: Service, principal: Principal, call: Call) -> FutureResponse:
