@@ -14,7 +14,7 @@ def profile(
     threads: Annotated[int, typer.Option(min=0, help="0: as many as there are cores.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller points.")] = False,
 ) -> None:
-    """Measure a model on this machine, for simulations: with Plait's own engine and trainer.
+    """Measure a model on this machine, for simulations of it.
 
     Let nothing else run meanwhile. The error that is printed is that of the fit on points that it was not told.
     """

@@ -44,7 +44,10 @@ def simulate(
     copies: Annotated[int, typer.Option(help="With --from: of each recorded task.", min=1)] = 1,
     runs: Annotated[Path, typer.Option("--runs", help="With --from: the folder that holds the runs.")] = Path("runs"),
 ) -> None:
-    """Simulate a scenario's systems, and compare them. The same scenario and seed give the same files, to the byte."""
+    """Simulate a cluster, and compare systems on it.
+
+    Plait's own schedulers decide; devices and workload are simulated. The same scenario and seed give the same files, to the byte.
+    """
     from plait.cli.progress import progress
     from plait.simulation.load_scenario import load_scenario
     from plait.simulation.simulate import simulate as run_simulation
