@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.output import check_target, write_file
 from plait.types.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def simulate(
     from plait.simulation.simulate import simulate as run_simulation
 
     for file in (json_file, html_file):
-        _check_folder(file)
+        check_target(file)
+    if csv_folder is not None and csv_folder.exists() and not csv_folder.is_dir():
+        raise ConfigError(f"cannot write to {csv_folder}: it is a file.", "Choose another folder with --csv.")
     if run is not None and quick:
         raise ConfigError("--quick and --from contradict each other.", "A replay has the steps that were recorded.")
     if run is not None and days is not None:
@@ -155,15 +158,6 @@ def write_files(result: "ScenarioResult", json_file: Path | None, csv_folder: Pa
         _write(html_file, build_report(result).encode())
 
 
-def _check_folder(file: Path | None) -> None:
-    """Before a simulation of minutes, not after it."""
-    if file is not None and not file.absolute().parent.is_dir():
-        raise ConfigError(f"cannot write {file}: there is no folder {file.parent}.", "Make the folder, or choose another file.")
-
-
 def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}.", "Choose another file.") from error
+    write_file(path, data)
     print(path)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import typer
 
 from plait.cli.http import JsonOption, KeyOption, ServerClient, UrlOption, connect
-from plait.cli.output import print_json
+from plait.cli.output import check_target, print_json, write_file
 from plait.cli.table import print_table, when
 from plait.types.errors import ConfigError
 
@@ -130,14 +130,10 @@ def _path(run: str, *more: str) -> str:
 
 def _fetch(url: str | None, key: str | None, path: str, to: Path, **params: Any) -> None:
     """What is there already is kept until the answer has come whole."""
-    if not to.absolute().parent.is_dir():
-        raise ConfigError(f"cannot write {to}: there is no folder {to.parent}.", "Make the folder, or choose another --to.")
+    check_target(to)
     with connect(url, key) as server, server.stream("GET", path, params=_given(params)) as response:
         content = response.read()
-    try:
-        to.write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"cannot write {to}: {error.strerror}.", "Choose another --to.") from error
+    write_file(to, content)
     print(to)
 
 
