@@ -128,7 +128,8 @@ def print_result(result: "ScenarioResult") -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
     note = " (quick: a tenth of the steps, or of hundreds of jobs)" if result.is_quick else ""
     console.print(f"{result.title or result.name}, seed {result.seed}{note}", markup=False)
-    console.print(result.description, markup=False)
+    if result.description:
+        console.print(result.description, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for system in result.systems:
