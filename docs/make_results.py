@@ -106,8 +106,8 @@ def _paper(name: str, found: Mapping[str, Any]) -> Iterator[str]:
         yield f"How the headline ({first['figure']} of {first['system']} over {first['over']}) depends on what was assumed:"
         yield table(("assumed instead", "ratio"), [(row["assumption"], number(row["value"])) for row in changed])
     if grid := of(found, "grid"):
-        yield "By model and number of tasks:"
-        yield table(
+        yield folded(
+            "By model and number of tasks",
             ("model", "tasks", "system", "steps an hour", "time to first step", "devices busy"),
             [(r["model"], str(r["tasks"]), r["system"], f"{r['steps_per_hour']:,.0f}", f"{r['first_step_s']:,.0f} s",
               percent(r["utilisation"])) for r in grid],
@@ -122,7 +122,8 @@ def _validation(found: Mapping[str, Any]) -> Iterator[str]:
     yield table(("", "share", "note"), [(name.replace("_", " "), percent(line["value"]), line["note"]) for name, line in lines])
     yield "\n".join(f"- {row['text']}" for row in of(found, "assumption"))
     rows = [row for row in of(found, "validation") if row["figure"] in ("steps_per_hour", "tokens_per_s")]
-    yield table(
+    yield folded(
+        "Every figure",
         ("case", "system", "figure", "measured", "simulated", "difference"),
         [(r["case"], r["system"], r["figure"], f"{r['measured']:,.0f}", f"{r['simulated']:,.0f}", f"{100 * r['difference']:+.0f} %")
          for r in rows],
@@ -155,6 +156,11 @@ def of(found: Mapping[str, Any], kind: str) -> list[Row]:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def folded(summary: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A long table, which a reader may open."""
+    return f"<details><summary>{summary}: {len(rows)} rows</summary>\n\n{table(head, rows)}\n\n</details>"
 
 
 def _range(row: Row) -> str:

@@ -130,3 +130,26 @@ def test_the_example_of_the_documentation_runs(tmp_path: Path, capsys: pytest.Ca
         path.write_text(block, encoding="utf-8")
         call("simulate", str(path), "--quick")
     assert "steps per hour" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("simulate", "eight-tasks", "--html", "absent/report.html"),
+        ("simulate", "eight-tasks", "--json", "."),
+        ("simulate", "eight-tasks", "--csv", "taken"),
+        ("profile", "tiny", "--output", "absent/profile.json"),
+        ("profile", "tiny", "--dtype", "float16"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("taken").write_text("a file")
+    with pytest.raises(SystemExit) as caught:
+        main(list(arguments))
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert arguments[-1].partition("/")[0] in captured.err
+    assert captured.out == ""

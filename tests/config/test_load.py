@@ -48,6 +48,7 @@ def test_defaults_and_types() -> None:
         ("optimizer = { learning_rat = 1e-3 }", "optimizer.learning_rat = 0.001: unknown key; did you mean 'learning_rate'?"),
         ("optimizer = { lr = 1e-3 }", "here it is: optimizer.learning_rate"),
         ("learning_rate = 1e-3", "it belongs to tasks.optimizer.learning_rate or tasks.warm_start.learning_rate"),
+        ("lerning_rate = 1e-3", "did you mean tasks.optimizer.learning_rate or tasks.warm_start.learning_rate?"),
         ("batch_size = 64", "a step has groups_per_step x group_size trajectories"),
         ("quux = 1", "unknown key; known here: advantage, early_stopping, environment"),
         ("group_size = true", 'tasks[0] (name "add").group_size = true: must be a whole number'),
@@ -113,11 +114,13 @@ def test_fault_in_an_environment(environment: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "tasks is missing"),
+        ("", "tasks is missing: there must be one [[tasks]] at least"),
+        ("[tasks]\nname = 'a'", "tasks is one table: write each under [[tasks]], with two brackets"),
+        ("[[tasks]]\nname = 'a'", "environment is missing: give a table with one of the kinds reasoning_gym, dataset"),
         ("tasks = []", "tasks = []: needs at least 1"),
         (TASK + TASK, "tasks share the name 'add'"),
         ("nam = 'x'\n" + TASK, "nam = \"x\": unknown key; did you mean 'name'?"),
-        ("name = '../x'\n" + TASK, 'name = "../x": must match'),
+        ("name = '../x'\n" + TASK, 'name = "../x": at most 64 letters, digits, dots'),
         ("engine = { batch_invariant = 'on' }\n" + TASK, 'engine.batch_invariant = "on": allowed are "auto", "require", "off"'),
         ("model = { max_context_tokens = 4096 }\n" + TASK, "training.micro_batch_tokens = 2048 cannot hold one sequence of"),
         (
@@ -207,7 +210,7 @@ def test_effective_settings_load_to_themselves(data: dict) -> None:
 def test_name_from_outside_is_checked() -> None:
     settings = parse(TASK)
     assert with_name(settings, "other").name == "other"
-    with pytest.raises(ConfigError, match="must match"):
+    with pytest.raises(ConfigError, match="letters, digits"):
         with_name(settings, "../up")
 
 
@@ -227,3 +230,7 @@ def test_a_task_that_trains_all_weights_has_no_adapter() -> None:
     assert parse(written) == settings
     assert "lora.alpha, lora.rank has no effect: remove it" in fault_of(FULL + "lora = { rank = 8, alpha = 4.0 }")
     assert 'training = "some"' in fault_of(TASK + 'training = "some"').replace("'", '"')
+
+
+def test_a_question_ends_with_its_own_mark() -> None:
+    assert fault_of(TASK + "stepss = 2\n").endswith("did you mean 'steps'?")

@@ -62,7 +62,7 @@ def test_variables_stand_over_the_file(tmp_path: Path) -> None:
         ("strict_policy = 'strickt'", 'strict_policy = "strickt": allowed are "recorded", "strict"; did you mean "strict"?'),
         ("environments = ['function']", 'environments[0] = "function": allowed are "reasoning_gym", "dataset", "calculator"'),
         ("environments = ['dataset', 'dataset']", 'environments has "dataset" 2 times'),
-        ("aliases = ['a b']", 'aliases[0] = "a b": must match'),
+        ("aliases = ['a b']", 'aliases[0] = "a b": no spaces'),
         ("aliases = ['a', 'a']", 'aliases has "a" 2 times'),
         ("operations = { poll_s = 40 }", "operations.poll_s = 40: must be less than 40"),
         ("operations = { poll_s = nan }", "operations.poll_s = nan: give a finite number"),

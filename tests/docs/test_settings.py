@@ -6,6 +6,7 @@ import pytest
 
 from docs import make_simulation_keys
 from docs.make_configuration import PAGE, make_page
+from plait.cli.run import example_toml
 from plait.config.known_keys import walk_keys
 from plait.config.load import load_settings, parse_settings
 from plait.config.load_server import load_server_settings
@@ -26,6 +27,11 @@ def test_blocks_are_valid_settings(block: Block, tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", sorted(ROOT.glob("examples/**/*.toml")), ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_examples_are_valid_settings(file: Path) -> None:
     assert load_settings(file).tasks
+
+
+def test_the_first_file_is_the_same_everywhere() -> None:
+    first = (ROOT / "examples" / "first.toml").read_text(encoding="utf-8")
+    assert example_toml().splitlines()[1:] == first.splitlines()[1:]
 
 
 def test_the_page_of_all_keys_is_up_to_date() -> None:

@@ -9,6 +9,7 @@ import tinker
 from safetensors import safe_open
 
 from plait.cli.main import main
+from plait.cli.serve import snippet
 
 
 @pytest.fixture
@@ -119,3 +120,8 @@ def test_keys_over_http(server: Any, owner: Any, capsys: pytest.CaptureFixture[s
     assert "role 'member'" in capsys.readouterr().err
     assert plait("keys", "list", "--url", server.url, "--key", made["key"]) == 2
     assert "unknown or revoked" in capsys.readouterr().err
+
+
+def test_the_program_that_a_start_shows_runs_as_it_is(server: Any, owner: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(snippet(server.models[0]), {})  # Warnings, of methods that are deprecated for instance, are errors here.
+    assert capsys.readouterr().out.endswith("\n")

@@ -23,7 +23,10 @@ def chat(
     temperature: Annotated[float, typer.Option(help="0 is greedy.", min=0, max=2)] = 0.0,
     runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")] = Path("runs"),
 ) -> None:
-    """Talk to a trained policy."""
+    """Talk to a trained policy.
+
+    In the terminal, or with one message that is piped in: echo "2 + 2 =" | plait chat RUN TASK
+    """
     from plait.client.policies import open_policy
     from plait.state.rundir import find_run
     from plait.types.messages import Message

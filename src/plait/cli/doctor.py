@@ -16,7 +16,10 @@ def doctor(
     file: Annotated[Path | None, typer.Argument(help="Settings file: what it needs counts as needed.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Say what this machine has, what is missing, and how to mend it. Exits with 1 when something needed is missing."""
+    """Say what this machine lacks, and the remedy.
+
+    What it has, too. Exit code 1: something that is needed is missing.
+    """
     import msgspec
 
     from plait.cli.machine import examine_machine

@@ -19,7 +19,10 @@ def export(
     runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Write a trained adapter in PEFT format, or the base with it merged in; of a task that trains all weights, the model."""
+    """Write a trained adapter, or the merged model.
+
+    The adapter is in PEFT format. Of a task that trains all weights it is the model.
+    """
     from plait.client.policies import export_policy
     from plait.state.rundir import find_run
     from plait.types.errors import StateError

@@ -57,8 +57,9 @@ class ServerClient:
         self.url = url.rstrip("/").removesuffix("/api/v1")
         if not self.url.startswith(("http://", "https://")):
             raise ServerError(f"--url {url!r} is no address of a server.", "It is like http://host:8400 or https://host.")
+        self.key = key.strip()
         try:
-            headers = {"X-API-Key": key.strip()}
+            headers = {"X-API-Key": self.key}
             self._http = httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s, follow_redirects=False)
         except (httpx.InvalidURL, UnicodeEncodeError, ValueError) as error:
             raise ServerError(f"--url {url!r} or the key is malformed: {error}.", "Look for stray characters.") from error

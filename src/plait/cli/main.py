@@ -1,11 +1,12 @@
 """Entry point of `plait`: finds the command, runs it, and turns a `PlaitError` into two lines and exit code 2.
 
-A command's module is imported when the command is called, so that `plait --help` stays quick. In `COMMANDS` the name of the
+A command's module is imported when the command is called, so that `plait --help` stays quick. In `SECTIONS` the name of the
 function (or of the `typer.Typer` of a group) follows the module.
 """
 
 import difflib
 import importlib
+import inspect
 import sys
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from plait.cli.version import version
 from plait.types.errors import PlaitError
 
 EXIT_ERROR = 2
+NAME_WIDTH = 11
+"""Of the column of commands, the same in all sections."""
 
 
 class Command(NamedTuple):
@@ -25,27 +28,37 @@ class Command(NamedTuple):
     summary: str
 
 
-COMMANDS = {
-    "run": Command("plait.cli.run", "run", "Train the tasks of a settings file."),
-    "resume": Command("plait.cli.run", "resume", "Go on with a run that was interrupted."),
-    "status": Command("plait.cli.status", "status", "Show runs and how far they are."),
-    "show": Command("plait.cli.show", "show", "Show the samples of a task's step."),
-    "chat": Command("plait.cli.chat", "chat", "Talk to a trained policy."),
-    "report": Command("plait.cli.report", "report", "Write a run's report as one HTML file."),
-    "export": Command("plait.cli.export", "export", "Write a trained adapter, or the merged model."),
-    "models": Command("plait.cli.models", "app", "List and fetch base models."),
-    "doctor": Command("plait.cli.doctor", "doctor", "Say what this machine lacks, and the remedy."),
-    "serve": Command("plait.cli.serve", "serve", "Serve the Tinker API to many clients."),
-    "keys": Command("plait.cli.keys", "app", "Make, list and revoke the keys of a server."),
-    "tenants": Command("plait.cli.tenants", "app", "Show a server's tenants; set shares and quotas."),
-    "checkpoints": Command("plait.cli.checkpoints", "app", "List, show, delete and export what a server has stored."),
-    "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
-    "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
-    "simulate": Command("plait.cli.simulate", "simulate", "Simulate a cluster with Plait's own schedulers, and compare systems."),
-    "plan": Command("plait.cli.plan", "plan", "Find the smallest cluster on which jobs keep their bounds."),
-    "profile": Command("plait.cli.profile", "profile", "Measure a model on this machine, for simulations of it."),
-    "version": Command("plait.cli.version", "version", "Print the version."),
+SECTIONS = {
+    "Train": {
+        "run": Command("plait.cli.run", "run", "Train the tasks of a settings file."),
+        "resume": Command("plait.cli.run", "resume", "Go on with a run that was interrupted."),
+        "status": Command("plait.cli.status", "status", "Show runs and how far they are."),
+        "show": Command("plait.cli.show", "show", "Show the samples of a task's step."),
+        "chat": Command("plait.cli.chat", "chat", "Talk to a trained policy."),
+        "report": Command("plait.cli.report", "report", "Write a run's report as one HTML file."),
+        "export": Command("plait.cli.export", "export", "Write a trained adapter, or the merged model."),
+    },
+    "Serve": {
+        "serve": Command("plait.cli.serve", "serve", "Serve the Tinker API to many clients."),
+        "tasks": Command("plait.cli.tasks", "app", "Submit tasks to a server, watch and steer them."),
+        "checkpoints": Command("plait.cli.checkpoints", "app", "List, show, delete and export what a server has stored."),
+        "usage": Command("plait.cli.usage", "usage", "Show what was used of a server."),
+        "keys": Command("plait.cli.keys", "app", "Make, list and revoke the keys of a server."),
+        "tenants": Command("plait.cli.tenants", "app", "Show a server's tenants; set shares and quotas."),
+    },
+    "Simulate": {
+        "simulate": Command("plait.cli.simulate", "simulate", "Simulate a cluster, and compare systems on it."),
+        "plan": Command("plait.cli.plan", "plan", "Find the smallest cluster on which jobs keep their bounds."),
+        "profile": Command("plait.cli.profile", "profile", "Measure a model on this machine, for simulations of it."),
+    },
+    "This machine": {
+        "models": Command("plait.cli.models", "app", "List and fetch base models."),
+        "doctor": Command("plait.cli.doctor", "doctor", "Say what this machine lacks, and the remedy."),
+        "version": Command("plait.cli.version", "version", "Print the version."),
+    },
 }
+"""As `plait --help` lists them."""
+COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
 
 
 class LazyGroup(TyperGroup):
@@ -57,6 +70,12 @@ class LazyGroup(TyperGroup):
             raise PlaitError(f"there is no command {name!r}.", _nearest(name))
         return name, load_command(name), args[1:]
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """By what they are for."""
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(NAME_WIDTH), command.summary) for name, command in commands.items()])
+
 
 def load_command(name: str) -> Any:
     """Import a command and make it callable by the command line."""
@@ -65,7 +84,7 @@ def load_command(name: str) -> Any:
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name, help=command.summary)(target)
+    single.command(name, help=_help(command, target))(target)
     return typer.main.get_command(single)
 
 
@@ -94,6 +113,12 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         print_error(PlaitError(f"{error.name} is not installed.", f"Install it: pip install 'plait[{extra}]'"))
         sys.exit(EXIT_ERROR)
+
+
+def _help(command: Command, target: Any) -> str:
+    """The summary, then what the function's own words add to it."""
+    more = (inspect.getdoc(target) or "").removeprefix(command.summary).strip()
+    return f"{command.summary}\n\n{more}".strip()
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -3,9 +3,10 @@
 import json
 import os
 import sys
+from pathlib import Path
 from typing import IO, Any
 
-from plait.types.errors import PlaitError
+from plait.types.errors import ConfigError, PlaitError
 
 _RED, _YELLOW, _GREEN, _RESET = "31", "33", "32", "\033[0m"
 STATUS_COLOURS = {"error": _RED, "missing": _RED, "warning": _YELLOW, "ok": _GREEN}
@@ -29,6 +30,21 @@ def print_warning(text: str) -> None:
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
+
+
+def check_target(file: Path | None) -> None:
+    """Before work of minutes, not after it: the file's folder is there, and the file is none. ConfigError otherwise."""
+    if file is not None and not file.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {file}: there is no folder {file.parent}.", "Make the folder, or choose another file.")
+    if file is not None and file.is_dir():
+        raise ConfigError(f"cannot write {file}: it is a folder.", "Name a file in it.")
+
+
+def write_file(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}.", "Choose another file.") from error
 
 
 def human_bytes(size_bytes: float) -> str:

@@ -20,7 +20,10 @@ def plan(
     quick: Annotated[bool, typer.Option("--quick", help="With a tenth of each job's steps, or of hundreds of jobs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON.")] = False,
 ) -> None:
-    """Find, for each of the scenario's systems, the smallest cluster that keeps the bound, and what it costs."""
+    """Find the smallest cluster on which jobs keep their bounds.
+
+    For each of the scenario's systems, with what it costs.
+    """
     from plait.cli.progress import progress
     from plait.simulation.plan import Wish, on_accelerator, plan_system
 

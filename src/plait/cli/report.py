@@ -11,7 +11,10 @@ def report(
     open_in_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")] = Path("runs"),
 ) -> None:
-    """Write RUN/report.html (curves, timeline, answers) and print its path."""
+    """Write a run's report as one HTML file.
+
+    RUN/report.html has curves, a timeline and answers. A run writes it at its end, too.
+    """
     from plait.client.reports import write_run_report
     from plait.state.rundir import find_run
 

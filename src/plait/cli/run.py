@@ -46,7 +46,11 @@ def run(
     check_gain: MinGain = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train the tasks of a settings file."""
+    """Train the tasks of a settings file.
+
+    All tasks train at the same time. Ctrl-C stops the run, and loses no finished step: `plait resume` goes on.
+    Exit codes: 0 done, 1 a task failed or --check-gain is not reached, 2 an error, 130 interrupted.
+    """
     if example:
         print(example_toml(), end="")
         return
@@ -70,7 +74,10 @@ def resume(
     check_gain: MinGain = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run that was interrupted."""
+    """Go on with a run that was interrupted.
+
+    With the settings in RUN/config.toml, which may be edited before. Tasks that failed or were cancelled are tried again.
+    """
     from plait.config.load import load_settings
     from plait.state.rundir import find_run
 

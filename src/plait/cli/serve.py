@@ -33,7 +33,7 @@ def serve(
     set_up_logging(settings.log_format)
     console = Console(highlight=False)
     if not as_json:
-        console.print(f"Loading {', '.join(own for own, *_ in settings.model_names)} ...")
+        console.print(f"Loading {', '.join(own for own, *_ in settings.model_names)} ...", markup=False, soft_wrap=True)
     run_server(settings, lambda listening: _tell(console, settings, listening, as_json))
 
 
@@ -41,23 +41,27 @@ def _tell(console: Console, settings: ServerSettings, listening: Listening, as_j
     if as_json:
         print(json.dumps({"url": listening.url, "models": listening.models, "new_key": listening.new_key}), flush=True)
         return
-    console.print(
-        f"Plait listens on [bold]{listening.url}[/] (loaded in {listening.load_s:.1f} s; data in {settings.data_folder})."
-    )
+    told = f"(loaded in {listening.load_s:.1f} s; data in {settings.data_folder})"
+    console.print(f"Plait listens on [bold]{listening.url}[/] {told}.", soft_wrap=True)
     for own, *aliases in settings.model_names:
-        console.print(f"Model: {own}" + (f", also called {', '.join(aliases)}" if aliases else ""))
+        console.print(f"Model: {own}" + (f", also called {', '.join(aliases)}" if aliases else ""), markup=False, soft_wrap=True)
     key = listening.new_key or "tml-..."
     if listening.new_key:
         console.print("A first key was made. It is shown this once; `plait keys create` makes more.")
-    console.print(f"\n[bold]export TINKER_BASE_URL={listening.url}\nexport TINKER_API_KEY={key}[/]", soft_wrap=True)
-    console.print(f"\n[dim]{snippet(listening.models[0])}[/]\n\nAPI page: {listening.url}/docs   Stop with Ctrl+C.", soft_wrap=True)
+    console.print(
+        f"\nIn another shell:\n\n[bold]export TINKER_BASE_URL={listening.url}\nexport TINKER_API_KEY={key}[/]", soft_wrap=True
+    )
+    console.print("\nThen, with the Tinker SDK (pip install tinker), in Python:\n")
+    console.print(snippet(listening.models[0]), style="dim", markup=False, soft_wrap=True)
+    console.print(f"\nAPI page: {listening.url}/docs   Stop with Ctrl+C.", soft_wrap=True)
 
 
 def snippet(model: str) -> str:
-    """Python that a newcomer can paste."""
+    """A program that a newcomer can paste."""
     return f"""import tinker
 client = tinker.ServiceClient()
-training = client.create_lora_training_client(base_model="{model}", rank=16)
-sampler = training.save_weights_and_get_sampling_client()
-prompt = tinker.ModelInput.from_ints(training.get_tokenizer().encode("Hello"))
-print(sampler.sample(prompt, num_samples=1, sampling_params=tinker.SamplingParams(max_tokens=16)).result())"""
+training = client.create_lora_training_client(base_model="{model}", rank=16).result()
+tokenizer, sampler = training.get_tokenizer(), training.save_weights_and_get_sampling_client().result()
+prompt = tinker.ModelInput.from_ints(tokenizer.encode("The capital of France is"))
+answer = sampler.sample(prompt, num_samples=1, sampling_params=tinker.SamplingParams(max_tokens=16)).result()
+print(tokenizer.decode(answer.sequences[0].tokens))"""

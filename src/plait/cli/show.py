@@ -25,7 +25,10 @@ def show(
     runs: Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the samples as JSON.")] = False,
 ) -> None:
-    """Show prompt, answer, reward and stop reason of each sample of a task's step."""
+    """Show the samples of a task's step.
+
+    Prompt, answer, reward and stop reason of each.
+    """
     from plait.state.rundir import find_run
     from plait.state.samples import read_samples
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plait.cli.output import check_target, write_file
 from plait.types.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,13 +45,18 @@ def simulate(
     copies: Annotated[int, typer.Option(help="With --from: of each recorded task.", min=1)] = 1,
     runs: Annotated[Path, typer.Option("--runs", help="With --from: the folder that holds the runs.")] = Path("runs"),
 ) -> None:
-    """Simulate a scenario's systems, and compare them. The same scenario and seed give the same files, to the byte."""
+    """Simulate a cluster, and compare systems on it.
+
+    Plait's own schedulers decide; devices and workload are simulated. The same scenario and seed give the same files, to the byte.
+    """
     from plait.cli.progress import progress
     from plait.simulation.load_scenario import load_scenario
     from plait.simulation.simulate import simulate as run_simulation
 
     for file in (json_file, html_file):
-        _check_folder(file)
+        check_target(file)
+    if csv_folder is not None and csv_folder.exists() and not csv_folder.is_dir():
+        raise ConfigError(f"cannot write to {csv_folder}: it is a file.", "Choose another folder with --csv.")
     if run is not None and quick:
         raise ConfigError("--quick and --from contradict each other.", "A replay has the steps that were recorded.")
     if run is not None and days is not None:
@@ -122,7 +128,8 @@ def print_result(result: "ScenarioResult") -> None:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
     note = " (quick: a tenth of the steps, or of hundreds of jobs)" if result.is_quick else ""
     console.print(f"{result.title or result.name}, seed {result.seed}{note}", markup=False)
-    console.print(result.description, markup=False)
+    if result.description:
+        console.print(result.description, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for system in result.systems:
@@ -152,15 +159,6 @@ def write_files(result: "ScenarioResult", json_file: Path | None, csv_folder: Pa
         _write(html_file, build_report(result).encode())
 
 
-def _check_folder(file: Path | None) -> None:
-    """Before a simulation of minutes, not after it."""
-    if file is not None and not file.absolute().parent.is_dir():
-        raise ConfigError(f"cannot write {file}: there is no folder {file.parent}.", "Make the folder, or choose another file.")
-
-
 def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}.", "Choose another file.") from error
+    write_file(path, data)
     print(path)

@@ -99,7 +99,8 @@ class ServerLink:
             return response
         except urllib.error.HTTPError as error:
             with error:
-                raise ServerError(_detail(error), "", error.code) from error
+                remedy = f"The key comes from --key, or from {' or '.join(KEY_VARIABLES)}." if error.code == 401 else ""
+                raise ServerError(_detail(error), remedy, error.code) from error
         except (OSError, HTTPException) as error:
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
             raise ServerError(

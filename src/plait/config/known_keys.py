@@ -48,6 +48,9 @@ NAMES_ELSEWHERE = {
 }
 """What other trainers call things, and what is meant here."""
 
+NEAR_ELSEWHERE = 0.8
+"""How like a key of another table must be to be suggested."""
+
 
 def settings_at(
     location: Sequence[str | int], data: Mapping[str, Any], root: type[Settings] = RunSettings
@@ -74,8 +77,13 @@ def suggest_key(location: Sequence[str | int], data: Mapping[str, Any], root: ty
         return f"; did you mean {near[0]!r}?"
     if root is RunSettings and key in NAMES_ELSEWHERE:
         return f"; here it is: {NAMES_ELSEWHERE[key]}"
-    if places := [path for path in walk_keys(root) if path.rpartition(".")[2] == key]:
-        return f"; it belongs to {' or '.join(places[:3])}"
+    elsewhere: dict[str, list[str]] = {}
+    for path in walk_keys(root):
+        elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
+    if key in elsewhere:
+        return f"; it belongs to {' or '.join(elsewhere[key][:3])}"
+    if near := difflib.get_close_matches(key, elsewhere, n=1, cutoff=NEAR_ELSEWHERE):
+        return f"; did you mean {' or '.join(elsewhere[near[0]][:3])}?"
     return f"; known here: {', '.join(sorted(names))}"
 
 

@@ -25,7 +25,7 @@ _ALLOWED: dict[str, Callable[[dict[str, Any]], str]] = {
     "less_than": lambda context: f"must be less than {context['lt']}",
     "less_than_equal": lambda context: f"must be at most {context['le']}",
     "too_short": lambda context: f"needs at least {context['min_length']} of them",
-    "string_pattern_mismatch": lambda context: f"must match {context['pattern']}",
+    "string_pattern_mismatch": lambda context: _PATTERNS.get(context["pattern"], f"must match {context['pattern']}"),
     "int_type": lambda _: "must be a whole number",
     "int_from_float": lambda _: "must be a whole number",
     "float_type": lambda _: "must be a number",
@@ -36,6 +36,16 @@ _ALLOWED: dict[str, Callable[[dict[str, Any]], str]] = {
     "dict_type": lambda _: "must be a table",
 }
 """What would be accepted, by pydantic's type of error; others keep pydantic's message."""
+
+_PATTERNS = {
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$": "at most 64 letters, digits, dots, _ and - are allowed, a letter or digit first",
+    r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$": "at most 64 letters, digits, _ and - are allowed, a letter or digit first",
+    r"^[^\s\"']+$": "no spaces and quotes are allowed",
+}
+_MISSING = {
+    "tasks": "there must be one [[tasks]] at least",
+    "environment": f"give a table with one of the kinds {', '.join(ENVIRONMENTS)}",
+}
 
 
 def describe_errors(
@@ -54,7 +64,7 @@ def raise_problems(problems: Sequence[str], source: str) -> None:
     if not problems:
         return
     if len(problems) == 1:
-        raise ConfigError(f"{source}: {problems[0]}.")
+        raise ConfigError(f"{source}: {problems[0]}{'' if problems[0].endswith('?') else '.'}")
     listed = "".join(f"\n  - {problem}" for problem in problems)
     raise ConfigError(f"{source} has {len(problems)} faults:{listed}")
 
@@ -103,6 +113,8 @@ def _describe(details: ErrorDetails, data: Mapping[str, Any], root: type[Setting
         case "literal_error":
             allowed_values = re.findall(r"'([^']*)'", context["expected"])
             return f"{key} = {_shown(details['input'])}: {_one_of(details['input'], allowed_values)}"
+        case "tuple_type" if isinstance(details["input"], Mapping):
+            return f"{key} is one table: write each under [[{location[-1]}]], with two brackets"
         case kind:
             allowed = _ALLOWED[kind](context) if kind in _ALLOWED else details["msg"]
             return f"{key} = {_shown(details['input'])}: {allowed}"
@@ -135,6 +147,8 @@ def _listed(values: Sequence[str]) -> str:
 
 def _meaning(location: Location, data: Mapping[str, Any], root: type[Settings]) -> str:
     """The first sentence of the missing key's own documentation."""
+    if location[-1] in _MISSING:
+        return _MISSING[str(location[-1])]
     owner = settings_at(location[:-1], data, root)
     field = owner.model_fields.get(str(location[-1])) if owner else None
     return (field.description or "").partition(". ")[0].rstrip(".") or "give it a value" if field else "give it a value"

@@ -62,16 +62,16 @@ def serve(settings: ServerSettings, on_listening: Callable[[Listening], None]) -
         database = Database.open(settings.sqlalchemy_url)
         try:
             check_effective(settings, database)
-            new_key = first_key(settings, database)
+            check_keys(settings, database)
         except BaseException:
             database.stop()
             raise
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, database, lock, new_key, on_listening))
+            runner.run(_serve(settings, database, lock, on_listening))
 
 
 def check_effective(settings: ServerSettings, database: Database) -> None:
-    """Refuse settings that do not go with the data that is there; store them otherwise."""
+    """Refuse settings that do not go with the data that is there."""
     stored = database.submit(lambda session: effective.get_effective(session)).result()
     problems = conflicts(stored, settings) if stored is not None else []
     if problems:
@@ -79,19 +79,25 @@ def check_effective(settings: ServerSettings, database: Database) -> None:
             "the settings do not go with the data of the server that ran here before:\n" + "\n".join(problems),
             f"Restore the old values, or choose another data_folder than {settings.data_folder}.",
         )
-    toml = effective_server_toml(settings)
-    database.submit(lambda session: effective.put_effective(session, toml)).result()
 
 
-def first_key(settings: ServerSettings, database: Database) -> str | None:
-    """On a loopback address the first start makes a key; elsewhere there must be one."""
-    if database.submit(tenants.has_keys).result():
-        return None
-    if not is_loopback(settings.host):
+def check_keys(settings: ServerSettings, database: Database) -> None:
+    """Where others can reach the address there must be a key."""
+    if not is_loopback(settings.host) and not database.submit(tenants.has_keys).result():
         raise ConfigError(
             f'host = "{settings.host}" is not a loopback address, and there are no keys.',
             "Make one with `plait keys create` first: others can reach this address.",
         )
+
+
+def keep_start(settings: ServerSettings, database: Database) -> str | None:
+    """Store the settings that were started with, and make the first key if there is none.
+
+    Once the service is up: a start that failed binds nobody to its settings, and makes no key that nobody has seen.
+    """
+    database.submit(effective.put_effective, effective_server_toml(settings)).result()
+    if database.submit(tenants.has_keys).result():
+        return None
     return create_key(database, LOCAL_TENANT, "admin", "made at the first start")
 
 
@@ -112,7 +118,6 @@ async def _serve(
     settings: ServerSettings,
     database: Database,
     lock: DatabaseLock | None,
-    new_key: str | None,
     on_listening: Callable[[Listening], None],
 ) -> None:
     service = Service(settings, database)
@@ -123,6 +128,7 @@ async def _serve(
     try:
         ready = await _unless_stopped(service, service.start())
         if ready is not None:
+            new_key = await asyncio.to_thread(keep_start, settings, database)
             listener.listen(BACKLOG)  # Whoever is told of the address may connect to it.
             url = f"http://{_host_in_url(settings.host)}:{listener.getsockname()[1]}"
             on_listening(Listening(url, service.bases.names, new_key, ready.load_s))

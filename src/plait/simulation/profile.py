@@ -48,7 +48,9 @@ def read_profile(path: Path) -> Profile:
     """ConfigError if it is none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Profile)
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}.", "Write a profile with `plait profile`.") from error
+    except msgspec.DecodeError as error:
         raise ConfigError(f"{path} is no profile: {error}.", "Write one with `plait profile`.") from error
 
 

@@ -37,10 +37,16 @@ def test_a_task_is_submitted_watched_steered_and_taken_away(
     call("list", "--json")
     assert [row["run_id"] for row in json.loads(capsys.readouterr().out)["runs"]] == [run]
     call("show", run)
-    assert "step 5/5" in capsys.readouterr().out
+    assert " 5/5 " in capsys.readouterr().out
     call("logs", run, "--json")
     assert [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()][-1] == "run_ended"
     call("report", run, "--to", str(tmp_path / "report.html"))
+    call("list")
+    assert capsys.readouterr().out.splitlines()[0].split() == ["run", "state", "submitted", "ended"]
+    call("adapter", run, "--to", str(tmp_path / "there-is-none" / "a.zip"), code=2)
+    assert "there is no folder" in capsys.readouterr().err
+    call("report", run, "--to", str(tmp_path), code=2)
+    assert "cannot write" in capsys.readouterr().err
     call("adapter", run, "--to", str(tmp_path / "a.zip"))
     assert (tmp_path / "a.zip").read_bytes()[:2] == b"PK"
     capsys.readouterr()
@@ -66,3 +72,6 @@ def test_the_servers_refusal_is_told_with_its_key(
     assert 'environment.path = "/etc/passwd"' in capsys.readouterr().err
     call("show", "nothing", "--url", managed.process.url, "--key", managed.tenant().key, code=2)
     assert "no run 'nothing'" in capsys.readouterr().err
+    for words in (("list",), ("logs", "nothing")):
+        call(*words, "--url", managed.process.url, "--key", "tml-wrong", code=2)
+        assert "PLAIT_API_KEY" in capsys.readouterr().err
