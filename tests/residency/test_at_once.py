@@ -63,19 +63,19 @@ def test_a_group_that_is_here_is_had_while_another_is_written_to_disk(folder: Pa
 
     def slow_sync(self: DiskStore, keys: Any) -> None:
         is_writing.set()
-        assert may_go_on.wait(20)
+        assert may_go_on.wait(120)
         sync(self, keys)
 
     monkeypatch.setattr(DiskStore, "sync", slow_sync)
     manager.offload("g0", Tier.DISK)
-    assert is_writing.wait(20)
+    assert is_writing.wait(120)
     assert same(manager.acquire("g1"), tensors(1)), "not waited for"
     waiting = threading.Thread(target=manager.acquire, args=("g0",))
     waiting.start()
     time.sleep(0.02)
     assert waiting.is_alive(), "its own move is waited for"
     may_go_on.set()
-    waiting.join(20)
+    waiting.join(120)
     assert manager.tier("g0") is Tier.DEVICE
     manager.close()
 
