@@ -137,7 +137,7 @@ from pathlib import Path
 async def main():
     link = await GroupLink.start(group_settings(Path(sys.argv[1])), print, print)
     print(link.pid, flush=True)
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 asyncio.run(main())
 """

@@ -329,7 +329,7 @@ def test_a_strangers_large_body_is_not_read(server: Any, says_how_much: bool) ->
     """The answer comes while nearly all is still to be sent."""
     address = server.url.removeprefix("http://").split(":")
     for key in ("", "X-API-Key: tml-nobody\r\n"):
-        with socket.create_connection((address[0], int(address[1])), timeout=20) as line:
+        with socket.create_connection((address[0], int(address[1])), timeout=120) as line:
             size = "content-length: 200000000" if says_how_much else "transfer-encoding: chunked"
             line.sendall(f"POST /api/v1/asample HTTP/1.1\r\nhost: x\r\n{key}{size}\r\n\r\n".encode())
             answer = b"".join(iter(lambda: line.recv(4096), b""))  # Up to the end: the connection is closed.
