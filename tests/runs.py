@@ -1,7 +1,13 @@
 """Small real runs for tests: a tiny random model, an environment that pays for a letter, real worker processes."""
 
+import os
+import signal
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from plait.config.load import make_settings
 from plait.config.run import RunSettings
@@ -13,6 +19,8 @@ from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
 
 REWARDS = Path(__file__).parent / "tiny_rewards.py"
+ENDLESS = 10_000
+"""Steps of tasks that are to go on until something is done to them."""
 
 
 def tiny_task(name: str, **changes: Any) -> dict[str, Any]:
@@ -66,6 +74,27 @@ def committed_steps(directory: RunDirectory, task: str) -> list[StepCommitted]:
 def digests(directory: RunDirectory, task: str) -> list[tuple[int, str, float]]:
     """(step, adapter digest, loss) of every step."""
     return [(e.step, e.adapter_digest, e.loss) for e in committed_steps(directory, task)]
+
+
+def ended_at(settings: RunSettings, steps: Mapping[str, int]) -> RunSettings:
+    """The same tasks, each of which ends with a step of its own: of a run that was killed before its end, however far it was."""
+    tasks = tuple(task.model_copy(update={"steps": steps[task.name]}) for task in settings.tasks)
+    return settings.model_copy(update={"tasks": tasks})
+
+
+def kill(pid: int) -> None:
+    """A child of this process with SIGKILL; when this returns it is dead, and its ends of all connections are closed."""
+    os.kill(pid, signal.SIGKILL)
+    while is_alive(pid):
+        time.sleep(0.001)
+
+
+def is_alive(pid: int) -> bool:
+    """A process that has ended and that nobody has waited for is not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def worker_pids(driver: RunDriver) -> dict[str, int]:

@@ -24,7 +24,8 @@ def test_a_step_of_plait_has_all_its_tokens_and_waits_to_be_asked_for(tmp_path: 
             return [*steps, await system.step()]
 
     steps = asyncio.run(two_steps())
-    assert all(step.wall_s > 0 and step.cpu_s > 0 for step in steps)
+    assert all(step.wall_s > 0 for step in steps)
+    assert sum(step.cpu_s for step in steps) > 0
     assert steps[1].parts["rollout"] < steps[1].wall_s
 
 

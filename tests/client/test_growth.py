@@ -17,6 +17,10 @@ MAX_GROWTH_BYTES = 12 * 2**20
 """In controller and rollout. The trainer, whose library compiles a kernel for each new shape, is looked at in tests/training."""
 
 
+MAX_MORE_FILES = 8
+"""Some are open at one moment and not at another; a leak in each step would be of forty."""
+
+
 def test_memory_and_open_files_settle(tmp_path: Path) -> None:
     task = tiny_task("a", steps=STEPS, groups_per_step=1, group_size=2, sampling={"max_new_tokens": 4})
     settings = tiny_settings(tmp_path, task)
@@ -36,7 +40,7 @@ def test_memory_and_open_files_settle(tmp_path: Path) -> None:
         memory_before, files_before = seen[FIRST][name]
         if name != "train":
             assert memory - memory_before < MAX_GROWTH_BYTES, f"{name} grew by {(memory - memory_before) / 2**20:.1f} MiB"
-        assert files <= files_before + 1, f"{name} holds {files} files, {files_before} before"
+        assert files <= files_before + MAX_MORE_FILES, f"{name} holds {files} files, {files_before} before"
 
 
 def _usage(process: psutil.Process) -> tuple[int, int]:

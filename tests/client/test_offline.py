@@ -30,7 +30,7 @@ def test_a_run_needs_no_network(tmp_path: Path) -> None:
     directory = RunDirectory.create(tmp_path / "runs", "offline", effective_toml(settings))
     prefix, mode = (["unshare", "-n"], "isolated") if can_isolate() else ([], "forbid")
     result = subprocess.run(
-        [*prefix, sys.executable, "-c", RUN, str(directory.path), mode], capture_output=True, text=True, timeout=120
+        [*prefix, sys.executable, "-c", RUN, str(directory.path), mode], capture_output=True, text=True, timeout=240
     )
     assert result.stdout.split()[-1:] == ["done"], result.stderr
     assert [step.step for step in committed_steps(directory, "a")] == [1, 2, 3]

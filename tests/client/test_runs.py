@@ -22,7 +22,7 @@ from plait.state.rundir import RunDirectory
 from plait.state.samples import read_samples
 from plait.tasks.driver import RunDriver
 from plait.types.errors import ConfigError, WorkerFailure
-from tests.runs import REWARDS, committed_steps, digests, tiny_settings, tiny_task, worker_pids
+from tests.runs import REWARDS, committed_steps, digests, kill, tiny_settings, tiny_task, worker_pids
 
 
 def new_run(folder: Path, settings: RunSettings) -> RunDirectory:
@@ -138,7 +138,7 @@ def test_a_killed_worker_is_replaced_and_nothing_changes(
     def kill_once(event: object) -> None:
         if getattr(event, "step", 0) == 2 and not killed:
             killed.append(worker_pids(drivers[0])[worker])
-            os.kill(killed[0], signal.SIGKILL)
+            kill(killed[0])
 
     with open_run(settings, directory, resume=False) as run:
         run.listeners.append(kill_once)
@@ -173,7 +173,7 @@ def _drive_until_error(tmp_path: Path, breaks: Callable[[RunDriver], None]) -> N
     directory = new_run(tmp_path, settings := tiny_settings(tmp_path, tiny_task("a", steps=50)))
 
     async def drive_in_time(run: OpenRun) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             await drive(settings, directory, run, breaks)
 
     with open_run(settings, directory, resume=False) as run, pytest.raises(ZeroDivisionError):

@@ -54,7 +54,7 @@ def test_it_is_kept_in_time_for_a_controller_that_is_killed(tmp_path: Path, monk
             learn(keeper.history, number)
             keeper.changed()
             keeper.changed()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 while snapshot(loaded(path)) != snapshot(keeper.history):
                     await asyncio.sleep(0.01)
         assert keeper._timer is None, "with nothing new nothing is written"

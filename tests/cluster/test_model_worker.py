@@ -70,7 +70,7 @@ class Peer:
 
     async def answer(self, kind: type[Kind]) -> Kind:
         """The next message that does not tell of work done meanwhile."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while isinstance(message := await self.messages.get(), Busy | EngineStats | Starting):
                 pass
         assert isinstance(message, kind), message
@@ -78,7 +78,7 @@ class Peer:
 
     async def kill(self) -> None:
         os.kill(self.client.pid, signal.SIGKILL)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(240):
             while not isinstance(await self.messages.get(), WorkerFailure):
                 pass
 

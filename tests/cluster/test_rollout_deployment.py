@@ -1,8 +1,6 @@
 """Two real engines that serve one deployment, of which one is killed."""
 
 import asyncio
-import os
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -21,7 +19,7 @@ from plait.types.errors import WorkerFailure
 from plait.types.policy import PolicyVersion
 from plait.types.sampling import SamplingParams
 from plait.types.trajectory import Segment
-from tests.runs import tiny_settings, tiny_task
+from tests.runs import kill, tiny_settings, tiny_task
 
 BASE = PolicyVersion("local", "base", 0)
 NUM_REQUESTS, NUM_TOKENS = 12, 40
@@ -121,18 +119,19 @@ def test_requests_of_a_killed_engine_go_on_at_the_other_with_the_same_tokens(tmp
                 state = rollouts.rollout.engines[0]
                 if num_tokens > NUM_REQUESTS * NUM_TOKENS // 3 and state.num_rows and not killed:
                     killed.append(rollouts.workers.pids["rollout-0"])
-                    os.kill(killed[0], signal.SIGKILL)
+                    kill(killed[0])
 
             scoring = asyncio.create_task(score_until(rollouts, killed))
             segments = await generate(rollouts, kill_once)
             assert (rollouts.lost, rollouts.is_back.is_set()) == (["rollout-0"], False)
             await scoring
-            assert rollouts.busy["rollout-0"]
             rollouts.may_restart.set()
             await rollouts.is_back.wait()
             assert [state.reserved_tokens for state in rollouts.rollout.engines] == [0, 0]
             assert await generate(rollouts) == segments, "with the replacement"
-            assert {sample.engine for sample in rollouts.samples} == {"rollout-0", "rollout-1"}
+            async with asyncio.timeout(60):
+                while not (rollouts.busy["rollout-0"] and {each.engine for each in rollouts.samples} == {"rollout-0", "rollout-1"}):
+                    await asyncio.sleep(0.01)
             return segments
 
     async def score_until(rollouts: Deployment, killed: list[int]) -> None:

@@ -58,7 +58,7 @@ def test_the_readmes_settings_can_be_estimated(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "tiny")
     (tmp_path / "tasks.toml").write_text(settings.replace(MODEL, str(model)), encoding="utf-8")
     command = [sys.executable, "-m", "plait.cli.main", "run", "--dry-run", "tasks.toml"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr
     assert "memory" in result.stdout
     assert "gcd: 20 steps" in result.stdout

@@ -55,7 +55,7 @@ def test_two_thousand_steps_do_not_grow() -> None:
     after = process.memory_info().rss, process.num_fds(), len(gc.get_objects())
     assert traffic.number > 800
     assert after[2] - before[2] < MAX_NEW_OBJECTS
-    assert after[1] == before[1]
+    assert after[1] - before[1] < 20, "other tests of this process may have something open; a leak would be of 1300"
     assert after[0] - before[0] < MAX_GROWTH_BYTES
     traffic.driver.run()
     assert len(traffic.store.resident) <= 2

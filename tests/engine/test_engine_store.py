@@ -20,7 +20,7 @@ PROMPT = tuple(range(50, 90))
 
 
 @contextmanager
-def nodes(folder: Path, num_engines: int = 2, timeout_s: float = 5.0, pool_tokens: int = 2048) -> Iterator[list[Engine]]:
+def nodes(folder: Path, num_engines: int = 2, timeout_s: float = 120.0, pool_tokens: int = 2048) -> Iterator[list[Engine]]:
     """An engine on each."""
     engines = [make_engine(model(), pool_tokens=pool_tokens) for _ in range(num_engines)]
     payload_bytes = engines[0].kv.codec.payload_bytes
@@ -90,12 +90,14 @@ def test_what_a_chunk_lacks_is_pulled_while_others_decode(tmp_path: Path, monkey
     read = DiskStore.get
 
     def held_get(self: DiskStore, key: bytes) -> bytes | None:
-        assert may_read.wait(60)
+        assert may_read.wait(120)
         return read(self, key)
 
-    with nodes(tmp_path, timeout_s=30.0) as (first, second):
+    with nodes(tmp_path) as (first, second):
         outcome = Outcome()
         run_chunk(first, moved, outcome, 6)
+        assert first.kv.lower is not None
+        first.kv.lower.flush()
         driver = Driver(second)
         driver.submit(there)
         while not second.rows:
@@ -133,7 +135,7 @@ def test_a_store_that_hangs_costs_its_time_limit_once(tmp_path: Path, monkeypatc
 def test_a_cancelled_chunk_waits_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(DiskStore, "get", lambda self, key: never.wait(60) and None)
-    with nodes(tmp_path, timeout_s=30.0) as (first, _):
+    with nodes(tmp_path) as (first, _):
         first.submit(Request("a", PROMPT, SamplingParams(4)).chunk())
         assert first.step() == []
         first.cancel("a")

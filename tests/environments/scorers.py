@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from plait.environments.protocol import Score
@@ -29,6 +30,10 @@ def score(example: dict[str, Any], answer: str) -> Any:
         case ["spin"]:
             while True:
                 pass
+        case ["wait", path]:
+            Path(f"{path}.{os.getpid()}").touch()
+            while not os.path.exists(path):
+                time.sleep(0.01)
         case ["sleep", seconds]:
             time.sleep(float(seconds))
         case ["die"]:

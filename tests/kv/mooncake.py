@@ -14,8 +14,11 @@ import pytest
 
 class Master:
     def __init__(self) -> None:
-        self.port, self._metrics_port = free_port(), free_port()
-        self.process = self.start()
+        for _ in range(5):  # Another process may take a port that was free a moment ago.
+            self.port, self._metrics_port = free_port(), free_port()
+            self.process = self.start()
+            if self.process.poll() is None:
+                break
 
     @property
     def address(self) -> str:
@@ -29,7 +32,7 @@ class Master:
         ports = [f"--rpc_port={self.port}", f"--metrics_port={self._metrics_port}"]
         hosts = ["--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1"]
         self.process = subprocess.Popen([str(program), *hosts, *ports], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(self.port)
+        wait_for(self.port, self.process)
         return self.process
 
     def kill(self) -> None:
@@ -57,10 +60,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(port: int) -> None:
-    for _ in range(600):
+def wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
+    """Until it listens, or has ended."""
+    for _ in range(2400):
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+            if process.poll() is not None or probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
     raise AssertionError("the master does not listen")

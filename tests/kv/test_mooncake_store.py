@@ -88,7 +88,7 @@ def test_a_lost_master_costs_its_time_limit_and_comes_back() -> None:
             while store.is_on:
                 with contextlib.suppress(OSError):
                     store.put(link.key, b"block")
-            assert time.monotonic() - begin_s < 10
+            assert time.monotonic() - begin_s < 60
             master.kill()
             master.start()
             came_back(store, link.key)

@@ -15,7 +15,7 @@ import sys, time
 from plait.kv.shared_memory import SharedMemory
 memory = SharedMemory(8192, *sys.argv[1:])
 print(memory.path, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

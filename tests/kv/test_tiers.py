@@ -1,6 +1,7 @@
 """Blocks are found wherever they lie, and whatever goes wrong with a tier is a miss and a counter."""
 
 import errno
+import threading
 import time
 from pathlib import Path
 
@@ -186,13 +187,14 @@ def test_second_store_serves_what_the_first_has_not(tmp_path: Path) -> None:
 
 
 def test_queue_of_writes_is_bounded(tmp_path: Path) -> None:
-    cold = disk(tmp_path)
-    cold._writer.submit(time.sleep, 0.3)
+    cold, may_write = disk(tmp_path), threading.Event()
+    cold._writer.submit(may_write.wait, 120)
     links = links_of(range(BLOCK * (MAX_PENDING + 5)))
     for link in links:
         cold.put_later(record_of(link))
     assert cold.counters.failures == 5
     assert cold.get(links[0].key) == record_of(links[0]), "what waits is found"
+    may_write.set()
     cold.flush()
     assert cold.counters.writes == MAX_PENDING
     cold.close()

@@ -2,12 +2,14 @@ import io
 import re
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from plait.observe import events as e
-from plait.observe.live import MAX_CPU_SHARE, LiveView
+from plait.observe import live
+from plait.observe.live import MAX_CPU_SHARE, REFRESH_INTERVAL_S, LiveView
 from tests.observe.sample_run import START_S, sample_events
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -78,15 +80,18 @@ def test_text_from_outside_cannot_steer_the_terminal() -> None:
 
 
 def test_a_terminal_gets_a_table_that_is_redrawn_and_left_behind() -> None:
-    terminal = Terminal()
+    """Once at the start and once at the end, and in between at most once in each interval, however many events there are."""
+    terminal, start_s = Terminal(), time.monotonic()
     with LiveView(stream=terminal, clock=lambda: START_S + 500) as view:
         for event in sample_events():
             view.on_event(event)
-        time.sleep(0.6)
+        while terminal.getvalue().count("elapsed") < 2:
+            assert time.monotonic() < start_s + 60, "it is not drawn again"
+            time.sleep(0.02)
     drawn = terminal.getvalue()
+    assert drawn.count("elapsed") <= (time.monotonic() - start_s) / REFRESH_INTERVAL_S + 2
     assert "\x1b[?25l" in drawn
     assert drawn.rstrip().endswith("\x1b[?25h")
-    assert drawn.count("elapsed") >= 2
     assert "word_sorting" in drawn
 
 
@@ -139,15 +144,22 @@ def test_a_resumed_run_goes_on_from_its_history() -> None:
     assert "step 5/20" not in stream.getvalue()
 
 
-def test_drawing_often_is_not_dear() -> None:
-    names = tuple(f"task-{number}" for number in range(32))
-    view = LiveView(console=Console(file=Terminal(), force_terminal=True, width=120, height=50))
-    for event in sample_events(names, 4):
-        view.on_event(event)
-    with view:
-        time.sleep(0.7)
-        started_s = time.process_time()
-        time.sleep(1.5)
-        used_s = time.process_time() - started_s
-    # Far from the goal's edge, since another process may slow this one: drawing 32 tasks takes about 20 ms each time.
-    assert used_s < 1.5 * MAX_CPU_SHARE * 5
+def test_drawing_often_is_not_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dearer it is, the longer it waits: what it waits for the next time is told by a clock that drawing moves."""
+    costs_s, waits_s, used_s = [0.001, 0.02, 0.5], list[float](), [0.0]
+
+    class Drawn:
+        def refresh(self) -> None:
+            used_s[0] += costs_s[len(waits_s) - 1]
+
+    class Stopping:
+        def wait(self, interval_s: float) -> bool:
+            waits_s.append(interval_s)
+            return len(waits_s) > len(costs_s)
+
+    monkeypatch.setattr(live.time, "thread_time", lambda: used_s[0])
+    view: Any = LiveView(stream=Terminal())
+    view._stopping = Stopping()
+    view._tick(Drawn())
+    assert waits_s[0] == REFRESH_INTERVAL_S
+    assert waits_s[1:] == pytest.approx([max(REFRESH_INTERVAL_S, cost_s / MAX_CPU_SHARE) for cost_s in costs_s])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from plait.residency.disk_store import DiskStore
 from plait.residency.manager import StateManager
@@ -26,32 +27,37 @@ def test_threads_find_their_own_bits_whatever_the_others_do(folder: Path) -> Non
     for number in range(NUM_GROUPS):
         manager.register(f"g{number}", tensors(number % 4))
 
-    def use(thread: int) -> int:
+    def use(thread: int) -> None:
         """Groups of its own, which it changes, and others' that it moves."""
-        draw, num_full = random.Random(thread), 0
+        draw = random.Random(thread)
         steps = dict.fromkeys(range(thread, NUM_GROUPS, NUM_THREADS), 0)
         for _ in range(40):
             number = draw.choice(list(steps))
             draw.choice([manager.prefetch, manager.offload])(f"g{draw.randrange(NUM_GROUPS)}")
-            try:
-                found = manager.acquire(f"g{number}", writable=True)
-            except CapacityError:
-                num_full += 1
-                continue
+            found = acquired(manager, f"g{number}")
             expected = tensors(number % 4)
             expected["large0"] *= 2.0 ** steps[number]
             assert same(found, expected)
             found["large0"].mul_(2)
             steps[number] += 1
             manager.release(f"g{number}")
-        return num_full
 
     with ThreadPoolExecutor(NUM_THREADS) as pool:
-        num_full = sum(pool.map(use, range(NUM_THREADS)))
+        list(pool.map(use, range(NUM_THREADS)))
     manager.flush()
-    assert num_full < 10, "three groups fit, and as many threads use one each"
     audit(manager, folder)
     manager.close()
+
+
+def acquired(manager: StateManager, name: str) -> dict[str, Tensor]:
+    """Three groups fit, and as many threads use one each: what moves ahead of use may be in the way, and not for long."""
+    deadline_s = time.monotonic() + 60
+    while True:
+        try:
+            return manager.acquire(name, writable=True)
+        except CapacityError:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.001)
 
 
 def test_a_group_that_is_here_is_had_while_another_is_written_to_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,19 +69,19 @@ def test_a_group_that_is_here_is_had_while_another_is_written_to_disk(folder: Pa
 
     def slow_sync(self: DiskStore, keys: Any) -> None:
         is_writing.set()
-        assert may_go_on.wait(20)
+        assert may_go_on.wait(120)
         sync(self, keys)
 
     monkeypatch.setattr(DiskStore, "sync", slow_sync)
     manager.offload("g0", Tier.DISK)
-    assert is_writing.wait(20)
+    assert is_writing.wait(120)
     assert same(manager.acquire("g1"), tensors(1)), "not waited for"
     waiting = threading.Thread(target=manager.acquire, args=("g0",))
     waiting.start()
     time.sleep(0.02)
     assert waiting.is_alive(), "its own move is waited for"
     may_go_on.set()
-    waiting.join(20)
+    waiting.join(120)
     assert manager.tier("g0") is Tier.DEVICE
     manager.close()
 

@@ -21,7 +21,7 @@ NUM_LARGE = 12
 
 def test_calls_run_at_once_and_the_first_error_is_raised_when_all_have_ended() -> None:
     together = threading.Barrier(3)
-    for_each(lambda _: together.wait(10), range(3), 3)
+    for_each(lambda _: together.wait(120), range(3), 3)
     done: list[int] = []
 
     def call(number: int) -> None:

@@ -23,6 +23,8 @@ from plait.server.serve import create_key
 
 ALIAS = "Qwen/Qwen3-8B"
 START_S = 240.0
+HANGS_S = 120.0
+"""Nothing takes so long that does not hang."""
 SETTINGS: dict[str, Any] = {
     "ALIASES": f'["{ALIAS}"]',
     "MODEL__DTYPE": "float32",
@@ -64,6 +66,16 @@ class ServerProcess:
         """Called after each test."""
 
     def start(self) -> "ServerProcess":
+        for _ in range(4):
+            try:
+                return self._start()
+            except RuntimeError as error:
+                if not self.url or "cannot listen on" not in str(error):
+                    raise
+                time.sleep(2.0)  # Somebody got the address while nobody listened.
+        return self._start()
+
+    def _start(self) -> "ServerProcess":
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **self._settings}
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
@@ -107,13 +119,21 @@ class ServerProcess:
 
     def workers(self) -> tuple[psutil.Process, psutil.Process]:
         """(rollout, training), once a model has been opened: only the training worker holds a lock in the data folder."""
-        for _ in range(100):
-            children = [child for child in psutil.Process(self.pid).children() if "plait.cluster.worker" in child.cmdline()]
-            trains = [any(str(self.folder / "data") in file.path for file in child.open_files()) for child in children]
-            if sorted(trains) == [False, True]:
-                return children[trains.index(False)], children[trains.index(True)]
+        deadline_s = time.monotonic() + HANGS_S
+        while True:
+            found = self._find_workers()
+            if sorted(found.values()) == [False, True]:
+                return min(found, key=lambda child: found[child]), max(found, key=lambda child: found[child])
+            assert time.monotonic() < deadline_s, f"workers, and which train: {found}"
             time.sleep(0.1)
-        raise AssertionError(f"workers: {children}, of which train: {trains}")
+
+    def _find_workers(self) -> dict[psutil.Process, bool]:
+        """Those that are there, and whether each trains; none while one comes or goes."""
+        try:
+            children = [child for child in psutil.Process(self.pid).children() if "plait.cluster.worker" in child.cmdline()]
+            return {child: any(str(self.folder / "data") in file.path for file in child.open_files()) for child in children}
+        except psutil.Error:
+            return {}
 
     def kill(self) -> None:
         """As kill -9 does; its workers end when they find it gone."""
@@ -128,7 +148,7 @@ class ServerProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
-            code = self._process.wait(timeout=60)
+            code = self._process.wait(timeout=HANGS_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -164,9 +184,9 @@ class ServerProcess:
     def _close(self, client: tinker.ServiceClient) -> None:
         """Of a server that is gone only the client's own ends: `close` would go on asking it to finish the session for minutes."""
         if self.is_running:
-            client.close("success").result(timeout=10)
+            client.close("success").result(timeout=120)
         elif (holder := client._session_holder) is not None:
-            holder.run_coroutine_threadsafe(client._close_holders()).result(timeout=10)
+            holder.run_coroutine_threadsafe(client._close_holders()).result(timeout=120)
 
     def close_clients(self) -> None:
         """Their threads too, so that no heartbeat outlives a test."""
@@ -178,7 +198,7 @@ class ServerProcess:
     def http(self, key: str | None = "", **options: Any) -> httpx.Client:
         """Bare HTTP under /api/v1; the admin's key unless another, or None, is given."""
         headers = {} if key is None else {"X-API-Key": key or self.admin.key}
-        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=60, **options)
+        return httpx.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=HANGS_S, **options)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,10 @@
 """Unnamed samplers that nobody uses go; what grows on the disk is counted."""
 
 import asyncio
+import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
@@ -89,3 +91,26 @@ def test_runs_are_measured_while_they_go_on_and_when_they_have_ended(database: D
         asyncio.run(store.tidy())
         assert database.submit(stored_bytes, "ann").result() == 7 * (number + 1)
     database.stop()
+
+
+def test_what_goes_while_it_is_measured_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder and a file, between the moment when they are listed and that when they are looked at."""
+    for name in ("here", "gone"):
+        (tmp_path / "run" / name).mkdir(parents=True)
+        (tmp_path / "run" / name / "file").write_bytes(b"x" * 7)
+    (tmp_path / "run" / "here" / "brief").write_bytes(b"x")
+    real_scandir, real_lstat = os.scandir, os.lstat
+
+    def scandir(path: Any) -> Any:
+        if Path(path).name == "gone":
+            os.rename(path, tmp_path / "elsewhere")
+        return real_scandir(path)
+
+    def lstat(path: Any, **more: Any) -> os.stat_result:
+        if Path(path).name == "brief":
+            os.unlink(path)
+        return real_lstat(path, **more)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert storage.folder_bytes(tmp_path / "run") == 7

@@ -1,5 +1,6 @@
 """Health and metrics of a server that runs."""
 
+import time
 from typing import Any
 
 import httpx
@@ -9,7 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.server.e2e.data import datum
 
 
-def values(server: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def values(server: Any) -> Values:
     answer = httpx.get(f"{server.url}/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain")
@@ -22,6 +26,23 @@ def test_it_is_well_and_ready_without_a_key(server: Any) -> None:
     assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
 
 
+IDLE = ("plait_accepted_samples", "plait_waiting_calls", "plait_pending_futures")
+
+
+def settled(server: Any, before: Values) -> Values:
+    """Once all has ended, and the trainer has told how busy it was since `before`, which it does when it has nothing to do."""
+    deadline_s = time.monotonic() + 120
+    base = ("base_model", str(server.model))
+    busy = "plait_worker_busy_seconds_total", (base, ("worker", "train"))
+    rows = [(name, (base,)) for name in ("plait_waiting_samples", "plait_running_samples")]
+    while True:
+        found = values(server)
+        if found.get(busy, 0.0) > before.get(busy, 0.0) and not any(found[key] for key in [*rows, *((name, ()) for name in IDLE)]):
+            return found
+        assert time.monotonic() < deadline_s, found
+        time.sleep(0.1)
+
+
 def test_metrics_tell_of_training_and_sampling(server: Any) -> None:
     before = values(server)
     tenant = server.tenant()
@@ -31,7 +52,7 @@ def test_metrics_tell_of_training_and_sampling(server: Any) -> None:
     training.optim_step(tinker.AdamParams(learning_rate=1e-3)).result()
     sampler = training.save_weights_and_get_sampling_client().result()
     sampler.sample(tinker.ModelInput.from_ints([5, 6]), 2, tinker.SamplingParams(max_tokens=3, seed=1)).result()
-    after = values(server)
+    after = settled(server, before)
 
     def grown(name: str, **labels: str) -> float:
         key = name, tuple(sorted(labels.items()))

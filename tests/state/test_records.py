@@ -239,7 +239,7 @@ def test_sigkill_in_the_middle_of_writing(tmp_path: Path) -> None:
     while len(list_steps(tmp_path)) < 20 and time.monotonic() < deadline_s:
         time.sleep(0.01)
     writer.send_signal(signal.SIGKILL)
-    writer.wait(timeout=30)
+    writer.wait(timeout=120)
     steps = list_steps(tmp_path)
     assert steps == list(range(1, len(steps) + 1))
     assert [read_record(tmp_path, step).data_cursor for step in steps] == [8 * step for step in steps]

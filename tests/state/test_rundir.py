@@ -64,7 +64,7 @@ def test_lock_keeps_others_out_and_names_the_holder(tmp_path: Path) -> None:
         with pytest.raises(StateError, match=f"in use by process {holder.pid}"):
             run.lock()
         holder.kill()
-        holder.wait(timeout=30)
+        holder.wait(timeout=120)
         assert run.holder() is None
         with run.lock():
             assert run.holder() is not None

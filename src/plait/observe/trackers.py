@@ -56,7 +56,7 @@ class TrackerFollower:
         self._queue: queue.Queue[Event | None] = queue.Queue(MAX_QUEUED_EVENTS)
         self._failures: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._tracker: Tracker | None = None
-        self._is_off = False
+        self._is_off, self._failing = False, threading.Lock()
         self._latest: dict[tuple[str, str], int] = {}
         self._thread = threading.Thread(target=self._run, name=f"tracker-{name}", daemon=True)
         self._thread.start()
@@ -112,8 +112,9 @@ class TrackerFollower:
             self._tracker.record(task, step, time_s, values)
 
     def _fail(self, why: str) -> None:
-        if not self._is_off:
-            self._is_off = True
+        with self._failing:
+            was_off, self._is_off = self._is_off, True
+        if not was_off:
             self._failures.put(f"{self._name} is off for the rest of the run: {why}. The event log has everything.")
 
     def _tell_failures(self) -> None:

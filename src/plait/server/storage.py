@@ -6,6 +6,8 @@
 """
 
 import asyncio
+import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,9 +58,8 @@ class Storage:
 def folder_bytes(folder: Path) -> int:
     """Of all files in it; those that go meanwhile count nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.lstat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
+    for parent, _, names in os.walk(folder):  # Path.rglob raises where a folder goes.
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.lstat(os.path.join(parent, name)).st_size
     return total

@@ -65,7 +65,7 @@ async def loss_is_told(carrier: Carrier, told: str) -> None:
 
 async def send_until_lost(carrier: Carrier) -> None:
     """A send that is only queued may not know yet."""
-    for _ in range(100):
+    for _ in range(6000):
         await carrier.send(b"to nobody")
         await asyncio.sleep(0.01)
 
@@ -114,4 +114,4 @@ def test_a_thread_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> 
 
     start_s = time.monotonic()
     with_worker(ThreadExecutor(), use)
-    assert time.monotonic() - start_s < 5
+    assert time.monotonic() - start_s < 60

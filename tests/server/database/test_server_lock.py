@@ -62,7 +62,7 @@ def check_refused(settings: ServerSettings, holder: "subprocess.Popen[str]") -> 
 
 def check_free(settings: ServerSettings) -> None:
     """Once the holder was killed; PostgreSQL notices a moment later."""
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 120
     while True:
         try:
             with server_lock(settings):
@@ -97,20 +97,23 @@ def test_of_many_that_start_at_once_one_is_there_and_each_other_is_told_who(tmp_
         (winner,) = (pid for pid, refusal in answers.items() if not refusal)
         assert len(answers) == NUM_STARTS
         refusals = [refusal for pid, refusal in answers.items() if pid != winner]
-        assert all("in use by a server: " in refusal for refusal in refusals)
-        assert any(f"process {winner}." in refusal for refusal in refusals), "some may have come before it wrote its name"
+        assert all(f"in use by a server: process {winner}." in refusal for refusal in refusals)
         assert all(start.exitcode == 0 for start in starts)
 
 
 def start_once(settings: ServerSettings, go: Any, told: Any, end: Any) -> None:
     """Tells its id and why it was refused; holds the lock until `end`."""
     go.wait()
-    try:
-        with server_lock(settings):
-            told.put((os.getpid(), ""))
-            end.wait()
-    except StateError as error:
-        told.put((os.getpid(), str(error)))
+    while True:
+        try:
+            with server_lock(settings):
+                told.put((os.getpid(), ""))
+                end.wait()
+                return
+        except StateError as error:
+            if "another process" not in str(error):  # Else it came before who has the lock could write its name.
+                told.put((os.getpid(), str(error)))
+                return
 
 
 def test_two_folders_may_not_share_an_sqlite_file(tmp_path: Path, hold: Hold) -> None:
@@ -153,5 +156,5 @@ def cut_connections(postgres: str) -> None:
     """As a restart of PostgreSQL does."""
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'plait serve%'"
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name LIKE 'plait serve%'"
         )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.server_process import ServerProcess
 
-NOTICE_S = 20.0
+NOTICE_S = 120.0
 """By then PostgreSQL has seen that the first server's connection is gone."""
 
 

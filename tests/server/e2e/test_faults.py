@@ -6,8 +6,8 @@ TINKER.md section 3
 3. test_sampling_client: test_prompt_logprobs_have_the_prompts_length
 4. test_sampling_client: test_the_models_end_stops_unless_other_stops_are_given
    test_default_bounds_of_cispo; test_every_loss_differs
-5. test_failed_work_is_told_within_a_second (P15), test_whatever_fails_in_a_worker_is_told_within_a_second,
-   test_a_sample_that_fails_in_the_engine_is_told_within_a_second
+5. test_failed_work_is_told_at_once (P15), test_whatever_fails_in_a_worker_is_told_at_once,
+   test_a_sample_that_fails_in_the_engine_is_told_at_once
 6. test_another_tenants_sample_does_not_wait_for_training
 7. test_many_samples_at_once_are_all_served (P24)
 8. test_without_a_key_nothing_opens (P70)
@@ -34,7 +34,6 @@ import math
 import os
 import random
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -49,11 +48,14 @@ import tinker
 from tinker import types
 from tinker.proto import tinker_public_pb2 as public
 
+from plait.config.server import OperationSettings
 from tests.server.e2e.data import ADAM, PROMPT, datum, logprobs_of, loss, sampled, step, supervised, training_client
 from tests.server.e2e.wire import Wire, metrics
 from tests.server.server_process import ALIAS, ServerProcess, running_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+AT_ONCE_S = OperationSettings().poll_s / 2
+"""Failures take milliseconds. Who hears of one only when the server answers "not yet", or by asking again, waits for longer."""
 
 
 # ---- TINKER.md section 3
@@ -88,7 +90,7 @@ def test_default_bounds_of_cispo(server: Any) -> None:
         assert output.metrics["loss:sum"] == pytest.approx(-counts * logprob, rel=1e-3)
 
 
-def test_failed_work_is_told_within_a_second(server: Any) -> None:
+def test_failed_work_is_told_at_once(server: Any) -> None:
     """P15: of each kind of call; the answer is 200 with error and category, which the SDK does not try again."""
     wire = Wire(server)
     unknown = "tinker://nobody:train:0/weights/none"
@@ -107,12 +109,12 @@ def test_failed_work_is_told_within_a_second(server: Any) -> None:
         assert status == 200, made
         result = wire.result(made["request_id"])
         assert (set(result), result["category"]) == ({"error", "category"}, "user"), result
-        assert time.monotonic() - start_s < 1
+        assert time.monotonic() - start_s < AT_ONCE_S
     status, content = wire.post("retrieve_future", request_id="nothing:call:1")
     assert status == 404, content
 
 
-def test_whatever_fails_in_a_worker_is_told_within_a_second(server: Any) -> None:
+def test_whatever_fails_in_a_worker_is_told_at_once(server: Any) -> None:
     """P15: each kind of call that writes, where a file is in the place of the folder that it needs; and a later one runs."""
     wire = Wire(server)
     sends = {
@@ -127,11 +129,11 @@ def test_whatever_fails_in_a_worker_is_told_within_a_second(server: Any) -> None
             start_s = time.monotonic()
             failed = wire.result(send(model_id, 1)[1]["request_id"])
             assert (set(failed), failed["category"]) == ({"error", "category"}, "server"), (folder, failed)
-            assert time.monotonic() - start_s < 1
+            assert time.monotonic() - start_s < AT_ONCE_S
         assert "error" not in wire.result(send(model_id, 2)[1]["request_id"])
 
 
-def test_a_sample_that_fails_in_the_engine_is_told_within_a_second(server: Any) -> None:
+def test_a_sample_that_fails_in_the_engine_is_told_at_once(server: Any) -> None:
     """P15: its weights have gone from the disk; and another sample is served."""
     wire = Wire(server)
     model_id = wire.model()
@@ -144,7 +146,7 @@ def test_a_sample_that_fails_in_the_engine_is_told_within_a_second(server: Any) 
     start_s = time.monotonic()
     failed = wire.result(wire.sample(sampler["sampling_session_id"])[1]["request_id"])
     assert set(failed) == {"error", "category"}, failed
-    assert time.monotonic() - start_s < 1
+    assert time.monotonic() - start_s < AT_ONCE_S
     assert isinstance(wire.result(wire.sample(wire.sampler())[1]["request_id"]), bytes), "another one is served"
 
 
@@ -169,25 +171,16 @@ def _unusable(folder: Path) -> Iterator[None]:
 
 
 def test_another_tenants_sample_does_not_wait_for_training(server: Any) -> None:
+    """Some are served, one after another, before all is trained that was sent before."""
     trainer = training_client(server.client_for(), rank=8)
     other = server.client_for(server.tenant().key).create_sampling_client(base_model=ALIAS).result()
-
-    def median_s() -> float:
-        times = []
-        for _ in range(8):
-            start_s = time.monotonic()
-            sampled(other, max_tokens=8)
-            times.append(time.monotonic() - start_s)
-        return statistics.median(times)
-
-    idle_s = median_s()
     futures = [trainer.forward_backward([supervised(250, start=n) for n in range(64)], "cross_entropy") for _ in range(4)]
-    busy_s = median_s()
-    is_training = not futures[-1].future().done() if hasattr(futures[-1], "future") else True
+    for _ in range(4):
+        assert sampled(other, max_tokens=8)
+    is_training = not futures[-1].future().done()
     for future in futures:
         future.result()
     assert is_training
-    assert busy_s < 5 * idle_s + 0.5  # The bound is that of a machine whose cores are shared with other work.
 
 
 def test_many_samples_at_once_are_all_served(server: Any) -> None:
@@ -215,13 +208,12 @@ def test_more_than_may_wait_is_pushed_back(small_server: ServerProcess) -> None:
     """429 with a time to wait; the SDK sends again and gets all."""
     wire = Wire(small_server)
     sampler_id = wire.sampler()
-    answers = [wire.http.post("/asample", json=_sample(sampler_id, seq_id, 200)) for seq_id in range(12)]
-    refused = [answer for answer in answers if answer.status_code == 429]
-    assert refused
-    assert float(refused[0].headers["retry-after"]) > 0
+    posted = (wire.http.post("/asample", json=_sample(sampler_id, seq_id, 200)) for seq_id in range(1000))
+    refused = next(answer for answer in posted if answer.status_code == 429)
+    assert float(refused.headers["retry-after"]) > 0
     client = small_server.client_for().create_sampling_client(base_model=ALIAS).result()
     futures = [client.sample(PROMPT, 1, types.SamplingParams(max_tokens=2)) for _ in range(12)]
-    assert all(future.result(timeout=60).sequences for future in futures)
+    assert all(future.result(timeout=120).sequences for future in futures)
 
 
 def _sample(sampler_id: str, seq_id: int, max_tokens: int) -> dict[str, Any]:
@@ -337,7 +329,7 @@ def test_a_strangers_large_body_is_not_read(server: Any, says_how_much: bool) ->
     """The answer comes while nearly all is still to be sent."""
     address = server.url.removeprefix("http://").split(":")
     for key in ("", "X-API-Key: tml-nobody\r\n"):
-        with socket.create_connection((address[0], int(address[1])), timeout=20) as line:
+        with socket.create_connection((address[0], int(address[1])), timeout=120) as line:
             size = "content-length: 200000000" if says_how_much else "transfer-encoding: chunked"
             line.sendall(f"POST /api/v1/asample HTTP/1.1\r\nhost: x\r\n{key}{size}\r\n\r\n".encode())
             answer = b"".join(iter(lambda: line.recv(4096), b""))  # Up to the end: the connection is closed.
@@ -384,7 +376,7 @@ def test_a_missing_call_holds_back_what_follows(server: Any) -> None:
     model_id = wire.model()
     late = wire.optim_step(model_id, 2)[1]["request_id"]
     with pytest.raises(httpx.ReadTimeout):
-        wire.http.post("/retrieve_future", json={"request_id": late}, timeout=1)
+        wire.http.post("/retrieve_future", json={"request_id": late}, timeout=httpx.Timeout(60, read=1))
     assert wire.forward_backward(model_id, 1)[0] == 200
     assert wire.result(late)["metrics"]["grad_norm"] > 0
     status, content = wire.optim_step(model_id, 10_000)
@@ -448,7 +440,7 @@ def test_both_kinds_of_checkpoints_under_one_name(server: Any) -> None:
     now = client.save_weights_and_get_sampling_client().result().compute_logprobs(PROMPT).result()
     assert service.create_sampling_client(model_path=weights).result().compute_logprobs(PROMPT).result() == now
     with pytest.raises(tinker.APIStatusError, match="sampler"):
-        service.create_training_client_from_state(weights).result(timeout=10)
+        service.create_training_client_from_state(weights).result(timeout=120)
 
 
 def test_a_checkpoint_with_a_flipped_bit_is_refused(server: Any) -> None:
@@ -462,7 +454,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_refused(server: Any) -> None:
     for folder in (server.folder / "data").rglob("torn@*"):
         _flip_a_bit(folder / "adapter_model.safetensors")
     with pytest.raises(tinker.TinkerError, match=r"digest|damaged|differ|changed"):
-        service.create_training_client_from_state(path).result(timeout=20)
+        service.create_training_client_from_state(path).result(timeout=120)
     with pytest.raises(tinker.TinkerError, match=r"digest|damaged|differ|changed"):
         sampled(service.create_sampling_client(model_path=weights).result())
     assert loss(client) == before
@@ -502,7 +494,7 @@ def test_defaults_are_safe(tmp_path: Path) -> None:
     """P70: loopback unless said otherwise, and elsewhere only with keys."""
     environment = {**os.environ, "PLAIT_SERVER__DATA_FOLDER": str(tmp_path), "PLAIT_SERVER__PORT": "0"}
     command = [sys.executable, "-m", "plait.cli.main", "serve", "--json", "--host", "0.0.0.0"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
     assert ended.returncode == 2
     assert "plait keys create" in ended.stderr
 

@@ -66,12 +66,12 @@ def test_what_it_is_is_told(server: Any) -> None:
 def test_what_cannot_be_is_refused(server: Any) -> None:
     service = server.client_for()
     with pytest.raises(tinker.TinkerError, match=r"user_metadata\.plait_training is .*some"):
-        service.create_lora_training_client(ALIAS, rank=4, user_metadata={"plait_training": "some"}).result(timeout=10)
+        service.create_lora_training_client(ALIAS, rank=4, user_metadata={"plait_training": "some"}).result(timeout=120)
     path = training_client(service).save_state("one").result().path
     with pytest.raises(tinker.TinkerError, match=r"holds a .*lora.* model, not a .*full"):
-        service.create_training_client_from_state(path, user_metadata=FULL).result(timeout=10)
+        service.create_training_client_from_state(path, user_metadata=FULL).result(timeout=120)
     with pytest.raises(tinker.TinkerError, match="holds an adapter; this model trains all weights"):
-        full_client(service).load_state(path).result(timeout=60)
+        full_client(service).load_state(path).result(timeout=120)
 
 
 def test_those_that_do_not_fit_take_turns(server: Any) -> None:

@@ -14,7 +14,7 @@ from tests.server.e2e.wire import Wire
 from tests.server.server_process import ALIAS, ServerProcess
 
 NUM_EXAMPLES = 4
-ANSWER_S = 40.0
+ANSWER_S = 120.0
 SKIPPED = {("DELETE", "/api/v1/auth/apikey/me")}
 """Revokes the key of the test."""
 

@@ -63,14 +63,14 @@ def test_work_in_flight_when_a_session_finishes_ends(server: Any) -> None:
 )
 def test_a_model_that_cannot_be_is_refused_at_once(server: Any, changes: dict[str, Any], words: str) -> None:
     with pytest.raises((tinker.APIStatusError, ValueError, AssertionError), match=words):
-        server.client_for().create_lora_training_client(**({"base_model": ALIAS, "rank": 4} | changes)).result(timeout=20)
+        server.client_for().create_lora_training_client(**({"base_model": ALIAS, "rank": 4} | changes)).result(timeout=120)
 
 
 def test_a_wrong_key_is_refused_at_once(server: Any) -> None:
     start_s = time.monotonic()
     with pytest.raises(tinker.AuthenticationError):
         training_client(server.client_for("tml-0123456789ab-wrong"))
-    assert time.monotonic() - start_s < 10
+    assert time.monotonic() - start_s < 60
 
 
 def test_seeds_and_layers_of_adapters(server: Any) -> None:

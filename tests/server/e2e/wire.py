@@ -37,7 +37,7 @@ class Wire:
         assert status == 200, (route, status, content)
         return content
 
-    def result(self, request_id: str, timeout_s: float = 60.0) -> Any:
+    def result(self, request_id: str, timeout_s: float = 240.0) -> Any:
         """What a future came to: parsed JSON, or the bytes of a protobuf."""
         end_s = time.monotonic() + timeout_s
         while time.monotonic() < end_s:

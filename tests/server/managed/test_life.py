@@ -12,6 +12,7 @@ from safetensors.numpy import load
 
 from plait.observe.events import StepCommitted, decode_event
 from plait.state.records import ADAPTER_CONFIG_FILE, ADAPTER_FILE
+from tests.server.e2e.data import training_client
 from tests.server.managed.managed_server import ManagedServer, trained
 from tests.server.managed.task_files import task, task_file
 
@@ -121,7 +122,8 @@ def test_usage_of_managed_tasks_is_metered(managed: ManagedServer) -> None:
 def test_a_killed_server_goes_on_with_its_runs_as_they_were(managed: ManagedServer, tmp_path: Path) -> None:
     ann = managed.tenant()
     text = task_file(task("a", steps=12))
-    run, paused, gone = ann.submit(text), ann.submit(task_file(task("a", steps=LONG))), ann.submit(text)
+    endless = task_file(task("a", steps=LONG))
+    run, paused, gone = ann.submit(text), ann.submit(endless), ann.submit(endless)
     ann.wait(paused, lambda view: step_of(view) >= 1)
     assert ann.act("pause", paused).status_code == 200
     assert ann.act("cancel", gone).status_code == 200
@@ -157,11 +159,14 @@ def test_a_stopped_server_lets_readers_of_events_go_and_they_come_back(managed: 
 def test_a_lost_training_worker_changes_nothing(managed: ManagedServer, tmp_path: Path, signal: str) -> None:
     ann = managed.tenant()
     text = task_file(task("a", steps=10))
+    training_client(managed.process.client_for(ann.key))  # So that the workers can be told apart.
+    workers = managed.process.workers()
     run = ann.submit(text)
     ann.wait(run, lambda view: step_of(view) >= 2)
-    for worker in managed.process.workers():
+    for worker in workers:
         worker.kill()
     view = ann.wait(run)
+    managed.process.close_clients()
     assert view["state"] == "done", ann.http.get(f"/v1/tasks/{run}/events", params={"follow": "false"}).text
     assert trained(managed.run_folder(ann, run), "a") == trained(managed.run_alone(tmp_path, text), "a")
 

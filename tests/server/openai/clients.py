@@ -11,4 +11,4 @@ MESSAGES: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "use
 
 def client_of(server: ServerProcess, key: str = "", prefix: str = "/v1") -> openai.OpenAI:
     """The admin's unless a key is given; it does not try again by itself."""
-    return openai.OpenAI(base_url=server.url + prefix, api_key=key or server.admin.key, max_retries=0, timeout=60)
+    return openai.OpenAI(base_url=server.url + prefix, api_key=key or server.admin.key, max_retries=0, timeout=120)

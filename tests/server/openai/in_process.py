@@ -84,7 +84,7 @@ async def _principal() -> Principal:
 
 async def settle(endpoint: Endpoint, num_chunks: int | None = None) -> None:
     """Until the engine holds so many chunks; FastAPI goes through threads before it asks for any."""
-    for _ in range(5000 if num_chunks else 60):
+    for _ in range(60_000 if num_chunks else 60):
         await asyncio.sleep(0.001 if num_chunks else 0)
         if num_chunks and len(endpoint.engine.chunks) == num_chunks:
             return

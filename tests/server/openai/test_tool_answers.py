@@ -35,7 +35,7 @@ def events(tokenizer: Tokenizer, text: str, **more: Any) -> list[Any]:
         while endpoint.engine.chunks:
             endpoint.run_chunks()
             await settle(endpoint)
-        await asyncio.wait_for(connection.task, 20)
+        await asyncio.wait_for(connection.task, 120)
         await settle(endpoint)
         found.extend(connection.events())
 

@@ -78,7 +78,7 @@ def test_too_many_at_once_are_told_to_come_back(client: openai.OpenAI) -> None:
     assert float(caught.value.response.headers["retry-after"]) > 0
     with pytest.raises(openai.RateLimitError):
         client.completions.create(model=ALIAS, prompt=["a"] * (MAX_WAITING + 1), stream=True)
-    patient = client.with_options(max_retries=5)  # Rows of an earlier test may still be leaving.
+    patient = client.with_options(max_retries=10)  # Rows of an earlier test may still be leaving.
     assert len(patient.completions.create(model=ALIAS, prompt=["a"] * MAX_WAITING, max_tokens=1).choices) == MAX_WAITING
 
 
@@ -104,9 +104,11 @@ def test_a_client_that_goes_away_takes_its_rows_with_it(tool_server: ServerProce
                 client.completions.create(model=ALIAS, prompt="a", n=MAX_WAITING, max_tokens=1)
                 break
             except openai.RateLimitError:
-                assert time.monotonic() < start_s + 5, "the places are still taken"
-    time.sleep(6)
-    assert 0 < sampled_tokens(tool_server, tenant.tenant_id) < MAX_WAITING * CONTEXT / 2, "metered, and stopped early"
+                assert time.monotonic() < start_s + 120, "the places are still taken"
+    while (num_tokens := sampled_tokens(tool_server, tenant.tenant_id)) < MAX_WAITING:  # Stored every few seconds, in order.
+        assert time.monotonic() < start_s + 120, "nothing is metered"
+        time.sleep(0.5)
+    assert num_tokens < MAX_WAITING * CONTEXT / 2, "stopped early"
 
 
 def sampled_tokens(server: ServerProcess, tenant_id: str) -> int:

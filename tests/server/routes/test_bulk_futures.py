@@ -43,7 +43,7 @@ def test_samples_awaited_together(server: ServerProcess, owner: Owner) -> None:
     sampling = bulk_client(server, owner.key).create_sampling_client(base_model=server.models[0]).result()
     for _ in range(2):
         futures = [sampling.sample(PROMPT, num_samples=1, sampling_params=PARAMS) for _ in range(20)]
-        assert {len(future.result(timeout=60).sequences) for future in futures} == {1}
+        assert {len(future.result(timeout=120).sequences) for future in futures} == {1}
     assert sampling._cloned_sampler_id == 0
     assert sampling._futures_poller is not None
 

@@ -54,7 +54,7 @@ def test_training_run(server: ServerProcess, owner: Owner) -> None:
     assert run.last_checkpoint is not None
     assert run.last_sampler_checkpoint is not None
     assert (run.last_checkpoint.tinker_path, run.last_sampler_checkpoint.tinker_path) == (owner.training, owner.sampler)
-    assert abs((datetime.now(UTC) - run.last_request_time).total_seconds()) < 600
+    assert abs((datetime.now(UTC) - run.last_request_time).total_seconds()) < 3600
     assert client.get_training_run_by_tinker_path(owner.sampler).result() == run
 
 
@@ -182,7 +182,7 @@ def test_what_has_expired_is_gone(server: ServerProcess, owner: Owner) -> None:
     assert is_not_found(lambda: client.get_weights_info_by_tinker_path(path).result())
     assert is_not_found(lambda: client.set_checkpoint_ttl_from_tinker_path(path, 7200).result())
     assert status_of(url) == 403
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while folder.exists():
         assert time.monotonic() < deadline, "its files are still there"
         time.sleep(0.2)
