@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from plait.cluster.executors.carrier import Executor
 from plait.cluster.groups import worker_group
 from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromGroup, Host, ToGroup
 from plait.cluster.groups.worker_group import WorkerGroup
@@ -50,7 +51,11 @@ class Links(Disk):
         self.hangs = False
 
     async def start(
-        self, settings: ConfigureGroup, on_frame: Callable[[FromGroup], None], on_lost: Callable[[WorkerFailure], None]
+        self,
+        executor: Executor,
+        settings: ConfigureGroup,
+        on_frame: Callable[[FromGroup], None],
+        on_lost: Callable[[WorkerFailure], None],
     ) -> FakeLink:
         await self.starts.wait()
         if self.failures:
@@ -212,7 +217,7 @@ def test_a_frame_that_makes_no_sense_is_told_to_all(run: Run) -> None:
         def refuse(*_: object) -> None:
             raise KeyError("call")
 
-        group.dispatcher.call_over = refuse  # type: ignore[method-assign]
+        group.dispatcher.call_over = refuse  # type: ignore[method-assign,assignment]
         links.links[0]._on_frame(CallOver("unheard of", 0.0, {}, ()))
         assert [type(listener.failures[0]) for listener in listeners] == [KeyError, KeyError]
 
