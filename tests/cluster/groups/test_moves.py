@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from plait.cluster.groups import grouped_workers, worker_group
+from plait.cluster.groups import group_move, grouped_workers, worker_group
 from plait.cluster.groups.factory import grouped, make_groups
+from plait.cluster.groups.grouped_workers import GroupedWorkers
+from plait.cluster.groups.worker_group import WorkerGroup
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.cluster.model_messages import ForwardBackward, OpenModel, OptimStep
+from plait.cluster.restarts import Restarts
 from plait.config.server import ServerSettings
 from plait.rollout.request import GenerationRequest
 from plait.server.backend import Backend
@@ -226,3 +229,22 @@ def test_who_wanted_to_move_a_base_that_ends_may_be_ended_too(monkeypatch: pytes
             await closing
 
     asyncio.run(ended())
+
+
+def test_a_group_that_is_lost_for_good_as_a_base_comes_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def lost() -> None:
+        async with two_bases(monkeypatch, tmp_path, 0) as (disk, [base, _other]):
+            goal, let_go = base.groups.named("group-1"), group_move._let_go
+            goal._restarts = Restarts(0, base.groups.clock)
+
+            async def late(workers: GroupedWorkers, group: WorkerGroup) -> None:
+                if group is not goal:
+                    disk.of("group-1").die()
+                await let_go(workers, group)
+
+            monkeypatch.setattr(group_move, "_let_go", late)
+            assert await base.groups.jobs["a"].move_to("group-1")
+            assert base.failures
+            assert all("was killed" in str(failure) for failure in base.failures)
+
+    asyncio.run(lost())
