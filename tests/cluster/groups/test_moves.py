@@ -1,20 +1,18 @@
 """Base models that move between worker groups in the midst of their work, whose processes may be lost at any moment."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plait.cluster.groups import group_move, grouped_workers, worker_group
+from plait.cluster.groups import grouped_workers, worker_group
 from plait.cluster.groups.factory import grouped, make_groups
-from plait.cluster.groups.grouped_workers import GroupedWorkers
-from plait.cluster.groups.worker_group import WorkerGroup
+from plait.cluster.groups.router import Router
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.cluster.model_messages import ForwardBackward, OpenModel, OptimStep
-from plait.cluster.restarts import Restarts
 from plait.config.server import ServerSettings
 from plait.rollout.request import GenerationRequest
 from plait.server.backend import Backend
@@ -78,11 +76,15 @@ class Base:
 
 
 @asynccontextmanager
-async def two_bases(monkeypatch: pytest.MonkeyPatch, folder: Path, seed: int) -> AsyncIterator[tuple[Disk, list[Base]]]:
+async def two_bases(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, seed: int, routes: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Disk, list[Base]]]:
     disk = Disk(seed)
     monkeypatch.setattr(worker_group, "GroupLink", disk)
     monkeypatch.setattr(grouped_workers, "expected_bytes", lambda _: 10)
     groups = make_groups(SETTINGS.workers, "cpu")
+    if routes is not None:
+        groups = WorkerGroups([group.settings for group in groups.groups.values()], Router(routes))
     bases = [Base(name, groups, folder) for name in "ab"]
     try:
         await asyncio.gather(*(base.backend.start() for base in bases))
@@ -204,47 +206,17 @@ def test_a_service_may_end_in_the_midst_of_a_move(monkeypatch: pytest.MonkeyPatc
     asyncio.run(ended())
 
 
-def test_who_wanted_to_move_a_base_that_ends_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def ended() -> None:
-        async with two_bases(monkeypatch, tmp_path, 0) as (_, [base, _other]):
-            move = asyncio.create_task(base.groups.jobs["a"].move_to("group-1"))
-            await asyncio.sleep(0)
-            await base.backend.workers.close()
-            assert await move is False
-            assert "a" not in base.groups.jobs
+def test_deployments_with_routes_stay_where_they_are_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One group for the rollouts of both, and one for their training."""
 
-    asyncio.run(ended())
+    async def routed() -> None:
+        routes = {f"{base}/{role}": group for base in "ab" for role, group in (("rollout", "group-0"), ("train", "group-1"))}
+        async with two_bases(monkeypatch, tmp_path, 0, routes) as (disk, bases):
+            hosted = [disk.of(group).hosted for group in ("group-0", "group-1")]
+            assert [sorted(names) for names in hosted] == [["a/rollout", "b/rollout"], ["a/train", "b/train"]]
+            await asyncio.gather(*(base.work() for base in bases))
+            check(disk, bases)
+            bases[0].groups.look()
+            assert bases[0].groups.misplaced() == {}
 
-
-def test_who_wanted_to_move_a_base_that_ends_may_be_ended_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def ended() -> None:
-        async with two_bases(monkeypatch, tmp_path, 0) as (_, [base, _other]):
-            move = asyncio.create_task(base.groups.jobs["a"].move_to("group-1"))
-            await asyncio.sleep(0)
-            closing = asyncio.create_task(base.backend.workers.close())
-            await asyncio.sleep(0)
-            move.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await move
-            await closing
-
-    asyncio.run(ended())
-
-
-def test_a_group_that_is_lost_for_good_as_a_base_comes_there_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def lost() -> None:
-        async with two_bases(monkeypatch, tmp_path, 0) as (disk, [base, _other]):
-            goal, let_go = base.groups.named("group-1"), group_move._let_go
-            goal._restarts = Restarts(0, base.groups.clock)
-
-            async def late(workers: GroupedWorkers, group: WorkerGroup) -> None:
-                if group is not goal:
-                    disk.of("group-1").die()
-                await let_go(workers, group)
-
-            monkeypatch.setattr(group_move, "_let_go", late)
-            assert await base.groups.jobs["a"].move_to("group-1")
-            assert base.failures
-            assert all("was killed" in str(failure) for failure in base.failures)
-
-    asyncio.run(lost())
+    asyncio.run(routed())
