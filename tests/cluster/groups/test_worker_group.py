@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from plait.cluster.groups import worker_group
-from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromGroup, Host, ToGroup
+from plait.cluster.groups.messages import CallOver, ConfigureGroup, Host, ToGroup
 from plait.cluster.groups.worker_group import WorkerGroup
 from plait.cluster.messages import FromWorker
 from plait.scheduling.orders import Hrrs
@@ -22,8 +23,8 @@ GROUP = ConfigureGroup(
 class Link(FakeLink):
     """`takes_up` lets it answer; `ends` lets it end."""
 
-    def __init__(self, disk: "Links", *arguments: object) -> None:
-        super().__init__(disk, *arguments)  # type: ignore[arg-type]
+    def __init__(self, disk: "Links", *arguments: Any) -> None:
+        super().__init__(disk, *arguments)
         self.hosts: list[str] = []
 
     async def close(self) -> None:
@@ -49,13 +50,11 @@ class Links(Disk):
         self.failures: list[Exception] = []
         self.hangs = False
 
-    async def start(
-        self, settings: ConfigureGroup, on_frame: Callable[[FromGroup], None], on_lost: Callable[[WorkerFailure], None]
-    ) -> FakeLink:
+    async def start(self, *arguments: Any) -> FakeLink:
         await self.starts.wait()
         if self.failures:
             raise self.failures.pop()
-        self.links.append(Link(self, settings, on_frame, on_lost))
+        self.links.append(Link(self, *arguments[-3:]))
         return self.links[-1]
 
 
