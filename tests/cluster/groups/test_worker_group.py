@@ -211,8 +211,9 @@ def test_a_frame_that_makes_no_sense_is_told_to_all(run: Run) -> None:
         def refuse(*_: object) -> None:
             raise KeyError("call")
 
-        group.dispatcher.call_over = refuse  # type: ignore[method-assign, assignment]
-        links.links[0]._on_frame(CallOver("unheard of", 0.0, {}, ()))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(group.dispatcher, "call_over", refuse)
+            links.links[0]._on_frame(CallOver("unheard of", 0.0, {}, ()))
         assert [type(listener.failures[0]) for listener in listeners] == [KeyError, KeyError]
 
     run(test)
