@@ -55,9 +55,11 @@ class Fragile:
         said = (Ready("digest", True, "", "cpu", 0.0), Starting(""), Starting("loading the model"))
         self.frames = [from_worker.encode(message) for message in said]
         self.is_lost = asyncio.Event()
-        self.is_closed = False
+        self.is_closed = self.refuses = False
 
-    async def send(self, message: bytes) -> None: ...
+    async def send(self, message: bytes) -> None:
+        if self.refuses:
+            raise ValueError("the message is too long")
 
     async def receive(self) -> bytes:
         if not self.frames:
@@ -66,7 +68,8 @@ class Fragile:
             return self.frames.pop()
         raise WorkerFailure("it is gone")
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        self.is_lost.set()
 
     async def close(self) -> None:
         self.is_closed = True
@@ -224,5 +227,19 @@ def test_a_worker_that_is_lost_as_all_end_is_not_replaced() -> None:
         await told.workers.close()
         await settled()
         assert len(executor.started) == 1
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_worker_to_which_nothing_can_be_sent_is_replaced() -> None:
+    async def main() -> None:
+        executor = SteadyExecutor()
+        told = Told(executor)
+        await told.workers.start()
+        executor.started[0].refuses = True
+        told.workers.send_to("worker", SetThreads(1))
+        await settled()
+        assert (told.heard, len(executor.started)) == (["lost", "ready"], 2)
+        await told.workers.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))

@@ -30,6 +30,8 @@ def _answer(link: ParentLink, message: bytes) -> None:
         case b"flood":
             print("x" * 100_000, flush=True)
             link.send(b"done")
+        case b"garbage":
+            os.write(link.fileno(), b"\xff" * 8)
         case _:
             link.send(message)
 

@@ -129,6 +129,16 @@ def test_close_kills_a_child_that_hangs() -> None:
     with_child(scenario)
 
 
+def test_a_child_that_sends_no_frames_is_lost() -> None:
+    async def scenario(child: ChildProcess) -> None:
+        await child.send(b"garbage")
+        with pytest.raises(WorkerFailure, match="sent no frame: a message of 4294967295 bytes"):
+            await child.receive()
+        assert await child.wait() == -signal.SIGKILL
+
+    with_child(scenario)
+
+
 def test_output_is_bounded() -> None:
     async def scenario(child: ChildProcess) -> None:
         await child.send(b"flood")

@@ -1,6 +1,7 @@
 """The controller's handle on one worker, whatever carries it."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ WORKER_MODULE = "plait.cluster.worker"
 SPIN_COUNT = "20000"
 KEPT_KERNELS = 256
 """About a megabyte each."""
+
+log = logging.getLogger("plait.cluster")
 
 OnMessage = Callable[[FromWorker], None]
 OnLost = Callable[[WorkerFailure], None]
@@ -105,6 +108,9 @@ class WorkerClient:
                 await self._carrier.send(await self._outbox.get())
         except WorkerFailure:
             return  # the reader tells
+        except ValueError:  # Too long a message. Without it nothing that follows makes sense.
+            log.exception("worker %s is ended, since a message cannot be sent to it", self.settings.name)
+            self._carrier.kill()
 
     def _stop_writer(self) -> None:
         if self._writer is not None:

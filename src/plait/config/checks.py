@@ -22,8 +22,12 @@ from plait.config.task import EarlyStoppingSettings, TaskSettings
 
 def check_settings(settings: RunSettings) -> list[str]:
     """One line for each thing that cannot work or would have no effect."""
-    problems = list(check_deployments(settings, settings.models))
-    problems += [*_check_models(settings), *idle_ranks(settings)]
+    return [*check_deployments(settings, settings.models), *idle_ranks(settings), *check_tasks(settings)]
+
+
+def check_tasks(settings: RunSettings) -> list[str]:
+    """The same of tasks alone, for deployments that they share with others."""
+    problems = list(_check_models(settings))
     for index, task in enumerate(settings.tasks):
         problems += [f'tasks[{index}] (name "{task.name}"){text}' for text in _check_task(task, settings)]
     return problems

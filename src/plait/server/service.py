@@ -131,7 +131,7 @@ class Service:
     # ---- what must hold before a call is taken in
 
     async def check_live_adapters(self, tenant_id: str) -> None:
-        """Raises TooMany if the tenant may have no more models."""
+        """Raises ServiceError if the tenant may have no more models: to try again would not help."""
         limit = self.quotas.limits(tenant_id).live_adapters
         if limit is None:
             return

@@ -72,8 +72,10 @@ class ChildProcess:
         return self._process.output.decode(errors="replace")
 
     async def send(self, message: bytes) -> None:
+        """Raises ValueError for a message that is too long; nothing of it is sent."""
+        frame = encode_frame(message)
         try:
-            self._writer.write(encode_frame(message))
+            self._writer.write(frame)
             await self._writer.drain()
         except ConnectionError as error:
             raise await self._failure() from error
@@ -86,6 +88,9 @@ class ChildProcess:
             message = await self._reader.readexactly(self._next_length)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise await self._failure() from error
+        except ValueError as error:  # What follows cannot be told apart.
+            self.kill()
+            raise WorkerFailure(f"worker {self.name!r} (process {self.pid}) sent no frame: {error}") from error
         self._next_length = None
         return message
 

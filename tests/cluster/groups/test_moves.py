@@ -222,30 +222,3 @@ def test_deployments_with_routes_stay_where_they_are_said_to_be(monkeypatch: pyt
             assert bases[0].groups.misplaced() == {}
 
     asyncio.run(routed())
-
-
-def test_who_wanted_to_move_a_base_that_ends_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def ended() -> None:
-        async with two_bases(monkeypatch, tmp_path, 0) as (_, [base, _other]):
-            move = asyncio.create_task(base.groups.jobs["a"].move_to("group-1"))
-            await asyncio.sleep(0)
-            await base.backend.workers.close()
-            assert await move is False
-            assert "a" not in base.groups.jobs
-
-    asyncio.run(ended())
-
-
-def test_who_wanted_to_move_a_base_that_ends_may_be_ended_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def ended() -> None:
-        async with two_bases(monkeypatch, tmp_path, 0) as (_, [base, _other]):
-            move = asyncio.create_task(base.groups.jobs["a"].move_to("group-1"))
-            await asyncio.sleep(0)
-            closing = asyncio.create_task(base.backend.workers.close())
-            await asyncio.sleep(0)
-            move.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await move
-            await closing
-
-    asyncio.run(ended())

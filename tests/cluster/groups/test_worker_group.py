@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from plait.cluster.executors.carrier import Executor
 from plait.cluster.groups import worker_group
-from plait.cluster.groups.messages import CallOver, ConfigureGroup, FromGroup, Host, ToGroup
+from plait.cluster.groups.messages import CallOver, ConfigureGroup, Host, ToGroup
 from plait.cluster.groups.worker_group import WorkerGroup
 from plait.cluster.messages import FromWorker
 from plait.scheduling.orders import Hrrs
@@ -23,8 +23,8 @@ GROUP = ConfigureGroup(
 class Link(FakeLink):
     """`takes_up` lets it answer; `ends` lets it end."""
 
-    def __init__(self, disk: "Links", *arguments: object) -> None:
-        super().__init__(disk, *arguments)  # type: ignore[arg-type]
+    def __init__(self, disk: "Links", *arguments: Any) -> None:
+        super().__init__(disk, *arguments)
         self.hosts: list[str] = []
 
     async def close(self) -> None:
@@ -50,17 +50,11 @@ class Links(Disk):
         self.failures: list[Exception] = []
         self.hangs = False
 
-    async def start(
-        self,
-        executor: Executor,
-        settings: ConfigureGroup,
-        on_frame: Callable[[FromGroup], None],
-        on_lost: Callable[[WorkerFailure], None],
-    ) -> FakeLink:
+    async def start(self, *arguments: Any) -> FakeLink:
         await self.starts.wait()
         if self.failures:
             raise self.failures.pop()
-        self.links.append(Link(self, settings, on_frame, on_lost))
+        self.links.append(Link(self, *arguments[-3:]))
         return self.links[-1]
 
 
@@ -217,8 +211,9 @@ def test_a_frame_that_makes_no_sense_is_told_to_all(run: Run) -> None:
         def refuse(*_: object) -> None:
             raise KeyError("call")
 
-        group.dispatcher.call_over = refuse  # type: ignore[method-assign,assignment]
-        links.links[0]._on_frame(CallOver("unheard of", 0.0, {}, ()))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(group.dispatcher, "call_over", refuse)
+            links.links[0]._on_frame(CallOver("unheard of", 0.0, {}, ()))
         assert [type(listener.failures[0]) for listener in listeners] == [KeyError, KeyError]
 
     run(test)

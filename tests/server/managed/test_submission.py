@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from plait.config.checks import check_deployments
 from plait.config.run import ModelSettings
 from plait.config.server import ServerFullSettings, ServerLoraSettings, ServerSettings
 from plait.server.managed.evaluating_tasks import EVALUATING_TASKS
@@ -18,6 +19,9 @@ from tests.server.managed.task_files import task, task_file
 SERVER = ServerSettings(
     aliases=("Qwen/Qwen3-8B",), model=ModelSettings(max_context_tokens=512), lora=ServerLoraSettings(max_rank=16)
 )
+
+
+MORE = {"name": "b", "path": "b"}
 
 
 def read(text: str, **changes: Any) -> Submission:
@@ -38,6 +42,23 @@ def test_the_servers_sections_hold() -> None:
     settings = read(task_file(task("a"), task("b"))).settings
     assert (settings.name, settings.seed, [t.name for t in settings.tasks]) == ("words", 5, ["a", "b"])
     assert (settings.model, settings.engine, settings.workers) == (SERVER.model, SERVER.engine, SERVER.workers)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"workers": {"train_ranks": 2}, "full": {"max_resident": 1}},
+        {"workers": {"layout": "multiplexed", "device_bytes": 10**9, "groups": 2, "placement": "pack"}, "models": [MORE]},
+        {"workers": {"layout": "multiplexed", "device_bytes": 10**9, "host_bytes": 10**9, "disk_bytes": 10**9}},
+        {"workers": {"executor": "ray", "ray_placement": "spread"}, "models": [MORE]},
+    ],
+)
+def test_a_file_need_not_use_all_that_the_server_has(sections: dict[str, Any]) -> None:
+    """How its workers fit together is the operator's to say, and was checked when it started."""
+    server = ServerSettings.model_validate({**sections, "model": {"path": "a", "max_context_tokens": 512}})
+    assert not list(check_deployments(server, server.models))
+    settings = read_submission(task_file(task("a")), server).settings
+    assert (settings.workers, settings.models) == (server.workers, ())
 
 
 def test_the_model_may_be_named_if_it_is_the_servers() -> None:

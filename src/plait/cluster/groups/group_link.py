@@ -1,6 +1,7 @@
 """The controller's handle on a group, whatever carries it."""
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ from plait.cluster.groups.messages import ConfigureGroup, FromGroup, GroupReady,
 from plait.types.errors import WorkerFailure
 
 GROUP_MODULE = "plait.cluster.groups.group_worker"
+
+log = logging.getLogger("plait.cluster")
 
 
 class GroupLink:
@@ -77,6 +80,9 @@ class GroupLink:
                 await self._carrier.send(await self._outbox.get())
         except WorkerFailure:
             return  # The reader tells.
+        except ValueError:  # Too long a frame. Without it nothing that follows makes sense.
+            log.exception("worker group %s is ended, since a frame cannot be sent to it", self._settings.name)
+            self._child.kill()
 
     async def close(self) -> None:
         """End the process; what it has made durable stays, and what it had put away goes."""

@@ -55,6 +55,7 @@ async def move(workers: "GroupedWorkers", goal: WorkerGroup) -> bool:
 
 
 async def _bring_up(workers: "GroupedWorkers", goal: WorkerGroup) -> None:
+    workers.failure = None
     for configuration in workers.configurations:
         deployment = f"{workers.owner}/{configuration.name}"
         await goal.attach(deployment, configuration, workers.listener(configuration, goal))
@@ -72,7 +73,9 @@ def _switch(workers: "GroupedWorkers", goal: WorkerGroup) -> None:
         heard.on_lost(failure)
     _resume(workers, has_moved=True, is_up=False)
     for deployment, heard in listeners.items():
-        if goal.is_up(deployment):
+        if workers.failure is not None:
+            heard.on_failed(workers.failure)
+        elif goal.is_up(deployment):
             heard.on_ready()
 
 

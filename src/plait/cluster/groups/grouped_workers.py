@@ -107,6 +107,8 @@ class GroupedWorkers:
 
     is_moving = False
     """What was sent is finished at the old group, and nothing is begun."""
+    failure: Exception | None = None
+    """Of a group where it is not, or not yet."""
 
     async def move_to(self, group: str) -> bool:
         """Be at this group from then on; False, and all is as it was, if a process was lost meanwhile. Raises PlaitError if the
@@ -163,3 +165,5 @@ class DeploymentListener:
     def on_failed(self, error: Exception) -> None:
         if self._is_heard:
             self._workers._on_failed(error)
+        else:
+            self._workers.failure = error

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from plait.config.checks import check_settings
+from plait.config.checks import check_tasks
 from plait.config.environments import AnyEnvironmentSettings, DatasetSettings
 from plait.config.load import validate
 from plait.config.problems import raise_problems
@@ -52,7 +52,7 @@ def read_submission(text: str, server: ServerSettings) -> Submission:
     own = {key: data[key] for key in OWN_KEYS if key in data}
     sections = {name: getattr(server, name).model_dump(mode="json", exclude_none=True) for name in SERVER_SECTIONS}
     settings = models.named(validate({**own, **sections}, SOURCE), data)
-    raise_problems([*check_settings(settings), *check_limits(settings, server)], SOURCE)
+    raise_problems([*check_tasks(settings), *check_limits(settings, server)], SOURCE)
     return Submission(settings, tuple(dict.fromkeys(name for task in settings.tasks for name in uploads_of(task))))
 
 
