@@ -125,11 +125,25 @@ def _fill(descriptor: int, path: Path, part: Tensor, hasher: "xxhash.xxh3_128 | 
 
 def holds(path: Path, parts: Iterable[memoryview]) -> bool:
     """Whether a file's bytes are these. OSError if it cannot be read."""
+    found = np.empty(0, np.uint8)
     with open(path, "rb", buffering=0) as file:
         for part in parts:
-            if file.read(len(part)) != part:
+            if len(found) < len(part):
+                found = np.empty(len(part), np.uint8)
+            is_whole = _read_all(file, memoryview(found)[: len(part)])
+            if not is_whole or not np.array_equal(found[: len(part)], np.frombuffer(part, np.uint8)):
                 return False
         return not file.read(1)
+
+
+def _read_all(file: FileIO, part: memoryview) -> bool:
+    """False if the file ends before."""
+    while part:
+        num_read = file.readinto(part)
+        if not num_read:
+            return False
+        part = part[num_read:]
+    return True
 
 
 def compare(path: Path, buffer: Tensor) -> bool:
