@@ -123,6 +123,8 @@ def test_buffers_of_the_device_are_filled_again_unless_somebody_has_them(folder:
         places.append({found[f"large{number}"].data_ptr() for number in range(2)})
         manager.release(f"g{seed}")
         assert same(found, tensors(seed))
+        manager.acquire(f"g{seed}", writable=seed == 2)
+        manager.release(f"g{seed}")
         if seed == 0:
             kept, array = found["large0"], found["large1"].numpy()
         found.clear()
