@@ -22,7 +22,7 @@ from plait.types.errors import StateError
 
 log = logging.getLogger(__name__)
 
-PIECE_BYTES = 1 << 19
+PIECE_BYTES = 1 << 20
 """Small enough to stay in the processor's cache between the digest and the copy."""
 REMEDY = "Load the group again from where it came from."
 
@@ -130,7 +130,7 @@ def holds(path: Path, parts: Iterable[memoryview]) -> bool:
         for part in parts:
             if len(found) < len(part):
                 found = np.empty(len(part), np.uint8)
-            is_whole = _read_all(file, memoryview(found)[: len(part)])
+            is_whole = _read_all(file, found.data[: len(part)])
             if not is_whole or not np.array_equal(found[: len(part)], np.frombuffer(part, np.uint8)):
                 return False
         return not file.read(1)
