@@ -29,6 +29,10 @@ REMEDY = "Load the group again from where it came from."
 
 def pieces(buffer: Tensor) -> Iterator[memoryview]:
     """A flat buffer's bytes, piece by piece, in the host's memory; each piece is valid until the next is asked for."""
+    if buffer.device.type == "cpu":
+        whole = _bytes_of(buffer)
+        yield from (whole[start : start + PIECE_BYTES] for start in range(0, len(whole), PIECE_BYTES))
+        return
     for start in range(0, buffer.numel(), PIECE_BYTES):
         yield _bytes_of(buffer[start : start + PIECE_BYTES].cpu())
 
