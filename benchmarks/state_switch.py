@@ -63,7 +63,8 @@ def _switch(manager: StateManager, name: str, is_trained: bool, folder: Path) ->
     clear_cache(list((folder / "disk" / "contents").iterdir()))
     timing = timed(lambda: manager.acquire(name))
     if is_trained:
-        manager.acquire(name, writable=True)
+        for tensor in manager.acquire(name, writable=True).values():
+            tensor.view(-1)[:1].neg_()  # No content is what it was.
         manager.release(name)
     manager.release(name)
     return timing

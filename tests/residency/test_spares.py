@@ -58,6 +58,7 @@ def test_what_another_process_has_is_not_written_over(folder: Path) -> None:
     mine, theirs = HostStore(folder), HostStore(folder)
     key = mine.write("~0", torch.full((5000,), 1, dtype=torch.uint8))
     assert theirs.write("~0", torch.full((5000,), 1, dtype=torch.uint8)) == key
+    mine.sync([key])
     view = theirs.view(key, 5000)
     mine.remove(key)
     assert not mine.spares.num_bytes
@@ -72,6 +73,7 @@ def test_what_another_process_has_is_not_written_over(folder: Path) -> None:
 def test_what_somebody_still_reads_or_has_cut_is_not_written_over(folder: Path) -> None:
     store = HostStore(folder)
     keys = [store.write("~0", torch.full((5000,), number, dtype=torch.uint8)) for number in (1, 2, 3)]
+    store.sync(keys)
     view = store.view(keys[0], 5000)
     os.truncate(store._own / keys[1], 4096)
     for key in keys:
@@ -123,6 +125,8 @@ def test_buffers_of_the_device_are_filled_again_unless_somebody_has_them(folder:
         places.append({found[f"large{number}"].data_ptr() for number in range(2)})
         manager.release(f"g{seed}")
         assert same(found, tensors(seed))
+        manager.acquire(f"g{seed}", writable=seed == 2)
+        manager.release(f"g{seed}")
         if seed == 0:
             kept, array = found["large0"], found["large1"].numpy()
         found.clear()

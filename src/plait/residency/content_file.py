@@ -22,13 +22,17 @@ from plait.types.errors import StateError
 
 log = logging.getLogger(__name__)
 
-PIECE_BYTES = 1 << 19
+PIECE_BYTES = 1 << 20
 """Small enough to stay in the processor's cache between the digest and the copy."""
 REMEDY = "Load the group again from where it came from."
 
 
 def pieces(buffer: Tensor) -> Iterator[memoryview]:
     """A flat buffer's bytes, piece by piece, in the host's memory; each piece is valid until the next is asked for."""
+    if buffer.device.type == "cpu":
+        whole = _bytes_of(buffer)
+        yield from (whole[start : start + PIECE_BYTES] for start in range(0, len(whole), PIECE_BYTES))
+        return
     for start in range(0, buffer.numel(), PIECE_BYTES):
         yield _bytes_of(buffer[start : start + PIECE_BYTES].cpu())
 
@@ -125,11 +129,25 @@ def _fill(descriptor: int, path: Path, part: Tensor, hasher: "xxhash.xxh3_128 | 
 
 def holds(path: Path, parts: Iterable[memoryview]) -> bool:
     """Whether a file's bytes are these. OSError if it cannot be read."""
+    found = np.empty(0, np.uint8)
     with open(path, "rb", buffering=0) as file:
         for part in parts:
-            if file.read(len(part)) != part:
+            if len(found) < len(part):
+                found = np.empty(len(part), np.uint8)
+            is_whole = _read_all(file, found.data[: len(part)])
+            if not is_whole or not np.array_equal(found[: len(part)], np.frombuffer(part, np.uint8)):
                 return False
         return not file.read(1)
+
+
+def _read_all(file: FileIO, part: memoryview) -> bool:
+    """False if the file ends before."""
+    while part:
+        num_read = file.readinto(part)
+        if not num_read:
+            return False
+        part = part[num_read:]
+    return True
 
 
 def compare(path: Path, buffer: Tensor) -> bool:

@@ -40,21 +40,24 @@ _ONLY_ARGUMENT = 3
 
 
 def _is_ours_alone(buffer: Tensor) -> bool:
-    """Whether the memory of a buffer is all its own, was taken by torch, and nobody can read it but through the caller's name."""
-    storage = buffer.untyped_storage()
-    is_whole = storage.nbytes() == buffer.numel() > 0 and storage.resizable() and buffer.device.type == "cpu"
-    del storage
-    return is_whole and sys.getrefcount(buffer) <= _ONLY_ARGUMENT and _num_references(buffer) <= _ALONE
+    """Whether nobody can read the memory of a buffer but through the caller's name."""
+    return sys.getrefcount(buffer) <= _ONLY_ARGUMENT and _num_references(buffer) <= _ALONE
 
 
 class DeviceStore:
     def __init__(self, device: torch.device) -> None:
         self.device, self.spares = device, Spares[Tensor]()
         self._buffers: dict[str, Tensor] = {}
+        self._made: set[int] = set()
+        """Addresses of buffers that were made here, in the host's memory: what a caller gave may be part of something else."""
 
     def allocate(self, num_bytes: int) -> Tensor:
-        spare = self.spares.take(num_bytes)
-        return allocate(num_bytes, self.device) if spare is None else spare
+        buffer = self.spares.take(num_bytes)
+        if buffer is None:
+            buffer = allocate(num_bytes, self.device)
+        if self.device.type == "cpu" and num_bytes:
+            self._made.add(buffer.data_ptr())
+        return buffer
 
     def own(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The buffers, on the device."""
@@ -72,8 +75,10 @@ class DeviceStore:
 
     def remove(self, key: str) -> bool:
         buffer = self._buffers.pop(key, None)
-        if buffer is not None and _is_ours_alone(buffer):
-            self.spares.give(buffer.numel(), buffer)
+        if buffer is not None and _is_ours_alone(buffer) and buffer.data_ptr() in self._made:
+            self._made.remove(buffer.data_ptr())
+            if buffer.untyped_storage().nbytes() == buffer.numel():  # else another has come to the place of one that is gone
+                self.spares.give(buffer.numel(), buffer)
         return True
 
     def rename(self, old: str, new: str) -> None:

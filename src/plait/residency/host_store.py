@@ -7,7 +7,9 @@
 - Contents are mapped, so that a load is a copy between two places in memory. What nobody uses any more is kept to be written over.
 """
 
+import contextlib
 import fcntl
+import itertools
 import logging
 import mmap
 import os
@@ -47,6 +49,7 @@ class HostStore:
         self._mapping = threading.Lock()
         """Of `_maps`, and of who may hold the lock of the folder: threads share its descriptor."""
         self._maps: dict[str, mmap.mmap] = {}
+        self._numbers = itertools.count()
         with self._locked():
             _remove_leftovers(self._users, self._pool)
             self._own = self._users / uuid.uuid4().hex
@@ -71,8 +74,7 @@ class HostStore:
         try:
             parts = content_file.pieces(buffer)
             if spare is None or spare.memory is None:
-                digest = content_file.write(part, parts, is_private(key))
-                memory = _map(part, buffer.numel())
+                digest, memory = content_file.write(part, parts, is_private(key)), None
             else:
                 digest, memory = content_file.write_over(spare.memory, parts, is_private(key)), spare.memory
             return self._publish(part, memory, digest or key, buffer)
@@ -80,7 +82,7 @@ class HostStore:
             part.unlink(missing_ok=True)
 
     def _new_part(self) -> Path:
-        return self._own / f"{uuid.uuid4().hex}{_PART}"
+        return self._own / f"{next(self._numbers)}{_PART}"
 
     def _publish(self, part: Path, memory: mmap.mmap | None, key: str, buffer: Tensor) -> str:
         while True:
@@ -98,20 +100,27 @@ class HostStore:
     def _link(self, part: Path, memory: mmap.mmap | None, key: str) -> tuple[bool, bool]:
         """Put the new file into the pool unless it has this key: whether it was put, and whether we had the key before."""
         with self._locked():
-            if (self._own / key).exists():
-                return False, True
+            own, pooled = self._own / key, self._pool / key
             try:
-                os.link(part, self._pool / key)
+                os.link(part, pooled)
             except FileExistsError:
-                os.link(self._pool / key, self._own / key)
+                if own.exists():
+                    return False, True
+                os.link(pooled, own)
                 return False, False
-            os.rename(part, self._own / key)
+            os.rename(part, own)
             if memory is not None:
                 self._maps[key] = memory
             return True, False
 
     def sync(self, keys: Iterable[str]) -> None:
-        """Nothing to wait for: memory outlives no crash."""
+        """Contents that were written are ready to be read. There is nothing to wait for: memory outlives no crash.
+
+        They are mapped one after another, since threads of a process that map wait for each other.
+        """
+        for key in keys:
+            with contextlib.suppress(OSError):  # gone, or empty; what else is wrong the reader will find
+                self._mapped(key, (self._own / key).stat().st_size)
 
     def has(self, key: str) -> bool:
         return (self._own / key).exists()

@@ -81,7 +81,8 @@ class Stores:
             if is_here:
                 try:
                     self.file_store(tier).read(key, buffer)
-                    self.discard(damaged, is_lost=True)
+                    if damaged:
+                        self.discard(damaged, is_lost=True)
                     return tier, buffer
                 except StateError as found:
                     error = found
