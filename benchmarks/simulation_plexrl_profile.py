@@ -49,7 +49,7 @@ Profiles = dict[str, dict[str, AloneJob]]
 """By scenario and job."""
 
 
-def measure(scenario_name: str, jobs: Sequence[Job], measured_s: float) -> dict[str, AloneJob]:
+def measure(jobs: Sequence[Job], measured_s: float) -> dict[str, AloneJob]:
     found = {}
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as place:
         models = Path(place)
