@@ -59,6 +59,9 @@ class Both:
             order.served(FunctionCall(name, name, "host", "", 0, 0.0))
         self.residency.enter(name, 0.0)  # Each leaves the device as the next is taken in.
 
+    def submit_at(self, at_s: float, number: int, name: str, call_s: float) -> None:
+        self.env.timeout(at_s).callbacks.append(lambda _: self.submit(number, name, call_s))
+
     def submit(self, number: int, name: str, call_s: float) -> None:
         self.real.now_s = self.env.now
         self.real.send(name, ForwardBackward("m", number, (), "{}"))
@@ -83,9 +86,7 @@ def test_a_simulated_group_decides_as_the_dispatcher(
     now_s = 0.0
     for number, (gap_s, name, call_s) in enumerate(calls):
         now_s += gap_s
-        both.env.timeout(now_s).callbacks.append(
-            lambda _, number=number, name=name, call_s=call_s: both.submit(number, name, call_s)
-        )
+        both.submit_at(now_s, number, name, call_s)
     both.env.run()
     assert both.started == [call.deployment for call in both.real.calls]
     assert both.residency.staged == both.real.staged
