@@ -57,9 +57,9 @@ class Outcome:
     """Bytes on the device by deployment."""
     records: dict[str, list[FunctionRecord]] = field(default_factory=dict)
     """Calls of each job in groups, from its start on, in its own time."""
-    loads_s: dict[str, float] = field(default_factory=dict)
-    """Lately, by deployment that came to the device from main memory while it was wanted there,"""
-    offloads_s: dict[str, float] = field(default_factory=dict)
+    loads_s: dict[str, list[float]] = field(default_factory=dict)
+    """By deployment that came to the device while it was wanted there, from its start on,"""
+    offloads_s: dict[str, list[float]] = field(default_factory=dict)
     """and by deployment that left it then."""
 
 
@@ -118,6 +118,7 @@ class _Stopwatch:
     def __init__(self, jobs: Sequence[str], groups: RecordingGroups | None) -> None:
         self.outcome = Outcome(events={job: [] for job in jobs}, records=groups.records if groups is not None else {})
         self._groups = groups.groups if groups is not None else {}
+        self._setups = groups.setups if groups is not None else {}
         self._cold = set(jobs)
         self._is_warm = asyncio.Event()
 
@@ -136,10 +137,10 @@ class _Stopwatch:
         self.outcome.end_s = time.time()
         self.outcome.groups = {name: _since(before[name], after) for name, after in self._uses().items()}
         for group in self._groups.values():
-            sizes, setups = group.dispatcher.residents.sizes, group.dispatcher.setups
-            self.outcome.sizes |= sizes
-            self.outcome.loads_s |= {name: setups.load_s(name, "host") for name in sizes}
-            self.outcome.offloads_s |= {name: setups.offload_s(name) for name in sizes}
+            self.outcome.sizes |= group.dispatcher.residents.sizes
+        for setups in self._setups.values():
+            self.outcome.loads_s |= setups.loads_s
+            self.outcome.offloads_s |= setups.offloads_s
 
     def _uses(self) -> dict[str, GroupUse]:
         """So far."""

@@ -9,6 +9,7 @@ from plait.cluster.groups.router import Router
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.cluster.messages import ROLLOUT, TRAIN
 from plait.placement.demand_trace import FunctionRecord
+from plait.scheduling.setup_times import SetupTimes
 
 ROLES = (ROLLOUT, TRAIN)
 UNLIMITED_BYTES = 1 << 40
@@ -66,11 +67,32 @@ SYSTEMS = (ISOLATED, UNLIMITED, SPLIT, COLOCATED, PLAIT_TRAINING, PLAIT_TWO, PLA
 QUICK_SYSTEMS = (ISOLATED, UNLIMITED, SPLIT, COLOCATED, PLAIT_TWO, PLAIT_ONE, ORDERED[0])
 
 
+class RecordingSetups(SetupTimes):
+    """What each deployment's moves to and from the device took, in which a call waited for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads_s: dict[str, list[float]] = {}
+        self.offloads_s: dict[str, list[float]] = {}
+
+    def observe_load(self, deployment: str, tier: str, seconds: float) -> None:
+        self.loads_s.setdefault(deployment, []).append(seconds)
+        super().observe_load(deployment, tier, seconds)
+
+    def observe_offload(self, deployment: str, seconds: float) -> None:
+        self.offloads_s.setdefault(deployment, []).append(seconds)
+        super().observe_offload(deployment, seconds)
+
+
 class RecordingGroups(WorkerGroups):
     def __init__(self, settings: Sequence[ConfigureGroup], router: Router, order: str, max_restarts: int) -> None:
         self.records: dict[str, list[FunctionRecord]] = {}
         """What each job has demanded."""
+        self.setups: dict[str, RecordingSetups] = {}
         super().__init__(settings, router, order, max_restarts)
+        for name, group in self.groups.items():
+            self.setups[name] = group.dispatcher.setups = RecordingSetups()
+            group.dispatcher.lose_all()  # Nothing is there yet: who asks for setups asks these.
 
     def _recorded(self, job: str, record: FunctionRecord) -> None:
         self.records.setdefault(job, []).append(record)

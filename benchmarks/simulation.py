@@ -5,7 +5,7 @@
 - "marlaas", "seer-moonlight", "seer-qwen2vl", "seer-k2", "plexrl-2048": the shipped scenario, its paper's figures beside ours,
   and how the headline changes with what was assumed. `--quick`: a smaller cluster with the same load on each engine.
 - "strands": multi-task sharing, divided rollout with context and drafts, function-level multiplexing: all eight combinations.
-- "validation": `marlaas` and `seer` on this machine's cost profile, against benchmarks/results/.
+- "validation": `marlaas`, `seer` and `plexrl` on this machine's cost profiles, against benchmarks/results/.
 - "speed": events a second, simulated days a minute and memory, of a month of jobs on 2048 devices and of rollouts in chunks.
 - With `--results`, each part writes simulation-PART.json there; docs/make_results.py makes docs/results.md of these files.
 """

@@ -2,7 +2,7 @@
 
     python -m benchmarks.simulation_plexrl [--measure] [--results FOLDER]
 
-- `--measure`: first find out what each job takes alone, in some four minutes, and write profile-plexrl.json. Nothing else may run.
+- `--measure`: first find out what each job takes alone, in some five minutes, and write profile-plexrl.json. Nothing else may run.
 - Simulated are the same systems, with the service's own queue, orders, ledger and lookahead. Nothing of a run in which jobs share
   workers goes into it; what each job takes alone is scored too.
 """
@@ -24,7 +24,7 @@ from benchmarks.simulation_scores import RESULTS, compared, headlines, measured
 from benchmarks.simulation_table import print_part
 
 PROFILE = "profile-plexrl.json"
-MEASURED_S = 12.0
+MEASURED_S = 15.0
 FIGURES = ("steps_per_hour", "step_s")
 """Of all jobs together; of each, the time in which it completes a step."""
 TEXTS = (

@@ -10,7 +10,7 @@ import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 
 import msgspec
 
@@ -49,7 +49,7 @@ Profiles = dict[str, dict[str, AloneJob]]
 """By scenario and job."""
 
 
-def measure(scenario_name: str, jobs: Sequence[Job], measured_s: float) -> dict[str, AloneJob]:
+def measure(jobs: Sequence[Job], measured_s: float) -> dict[str, AloneJob]:
     found = {}
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as place:
         models = Path(place)
@@ -75,8 +75,8 @@ def alone(job: str, outcome: Outcome) -> AloneJob:
         {ROLLOUT: spread([end - start for start, end in rollouts]), TRAIN: spread([end - start for start, end in trainings])},
         {ROLLOUT: spread(_gaps(rollouts, trainings)), TRAIN: spread(_gaps(trainings, rollouts[1:]))},
         {role: outcome.sizes[name] for role, name in names.items()},
-        {role: outcome.loads_s[name] for role, name in names.items()},
-        {role: outcome.offloads_s[name] for role, name in names.items()},
+        {role: median(outcome.loads_s[name]) for role, name in names.items()},
+        {role: median(outcome.offloads_s[name]) for role, name in names.items()},
     )
 
 

@@ -19,7 +19,7 @@ from plait.simulation.group_residency import GroupResidency
 from plait.simulation.groups import SimulatedGroup
 from plait.simulation.jobs import SimulatedJob
 
-SIMULATED_S = 600.0
+SIMULATED_S = 300.0
 """After the warm steps; the real clock runs for 15 s."""
 OWN = System("own workers", {role: f"{role}-{{job}}" for role in ROLES}, is_limited=False)
 COLOCATED = System("colocated", dict.fromkeys(ROLES, "{job}"), is_limited=False)

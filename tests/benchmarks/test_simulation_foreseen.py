@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from benchmarks.simulation_foreseen import FIGURES, foresee
-from benchmarks.simulation_validation import TIE, TOLERANCE, measured
+from benchmarks.simulation_scores import TIE, TOLERANCE, measured
 
 
 def test_most_figures_and_every_clear_ordering_are_foreseen() -> None:

@@ -34,6 +34,8 @@ SWITCH_S = 3.0
 class OneResident:
     """Instead of the state manager's ledger: moving any state to the devices takes SWITCH_S, and only one has room."""
 
+    may_stage = False
+
     def __init__(self) -> None:
         self.resident = ""
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,12 +13,13 @@ from plait.placement.job import Role
 from plait.residency.rates import Route, TransferRates
 from plait.residency.tier import Tier
 from plait.scheduling.function_call import FunctionCall
-from plait.scheduling.orders import ORDERS
+from plait.scheduling.orders import ORDERS, Fifo
 from plait.simulation.call_stretch import CallStretch
 from plait.simulation.group_meter import ClusterMeter, GroupMeter
 from plait.simulation.group_residency import GroupResidency
 from plait.simulation.groups import SimulatedGroup
 from tests.cluster.groups.fake_process import FakeProcess
+from tests.simulation.test_groups import GB, group_of
 
 TIMELESS = ("fifo", "round-robin", "least-recently-served")
 """Orders that look at no expected time."""
@@ -59,6 +61,9 @@ class Both:
             order.served(FunctionCall(name, name, "host", "", 0, 0.0))
         self.residency.enter(name, 0.0)  # Each leaves the device as the next is taken in.
 
+    def submit_at(self, at_s: float, number: int, name: str, call_s: float) -> None:
+        self.env.timeout(at_s).callbacks.append(lambda _: self.submit(number, name, call_s))
+
     def submit(self, number: int, name: str, call_s: float) -> None:
         self.real.now_s = self.env.now
         self.real.send(name, ForwardBackward("m", number, (), "{}"))
@@ -83,10 +88,47 @@ def test_a_simulated_group_decides_as_the_dispatcher(
     now_s = 0.0
     for number, (gap_s, name, call_s) in enumerate(calls):
         now_s += gap_s
-        both.env.timeout(now_s).callbacks.append(
-            lambda _, number=number, name=name, call_s=call_s: both.submit(number, name, call_s)
-        )
+        both.submit_at(now_s, number, name, call_s)
     both.env.run()
     assert both.started == [call.deployment for call in both.real.calls]
     assert both.residency.staged == both.real.staged
     assert set(both.residency.resident) == set(both.real.resident)
+
+
+def staged(first_s: float, budget_bytes: int) -> tuple[float, float, SimulatedGroup]:
+    """When b's call ends, which comes while a's runs for so long; how long b's state takes; c's lies on the devices, and rests."""
+    env, group, _ = group_of(Fifo(), budget_bytes)
+    ends_s: dict[str, float] = {}
+
+    def submit(name: str, call_s: float) -> None:
+        call = FunctionCall(name + str(env.now), name, "f", "s", 0, env.now)
+        group.submit(CallStretch(call, Role.ROLLOUT, call_s, lambda _: ends_s.update({name: env.now})))
+
+    for name in ("a", "b", "c"):
+        group.join(name, 40 * GB, Tier.HOST)
+    for name in ("c", "a"):
+        submit(name, 1.0)
+    env.run()
+    start_s = env.now
+    submit("a", first_s)
+    submit("b", 5.0)
+    env.run()
+    return ends_s["b"] - start_s, group.residency._rates.estimate_s((Tier.HOST, Tier.DEVICE), 40 * GB), group
+
+
+def test_who_is_next_comes_beside_the_call_that_runs() -> None:
+    end_s, load_s, group = staged(10.0, 100 * GB)
+    assert 0 < load_s < 10
+    assert end_s == pytest.approx(10 + 5)
+    assert set(group.residency.resident) == {"a", "b"}  # Nobody waited for c.
+
+
+def test_what_is_left_of_a_move_as_the_turn_comes_is_setup() -> None:
+    end_s, load_s, _ = staged(1.0, 100 * GB)
+    assert end_s == pytest.approx(load_s + 5)
+
+
+def test_nobody_comes_where_there_is_room_for_one() -> None:
+    end_s, load_s, group = staged(10.0, 50 * GB)
+    assert end_s == pytest.approx(10 + load_s + 5)
+    assert group.residency.resident == ("b",)

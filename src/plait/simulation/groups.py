@@ -112,10 +112,10 @@ class SimulatedGroup:
         self._end_at(work.end_s(self._start_s))
 
     def _look_ahead(self) -> None:
-        """Who is next comes beside what runs, if there is room."""
+        """Who is next comes beside what runs, if there is room: not before that call's own setup."""
         for prefetch in self._lookahead.frames(self.env.now):
             if prefetch.leaving is not None:
-                self.residency.begin(prefetch.deployment, self.env.now)
+                self.residency.begin(prefetch.deployment, max(self.env.now, self._start_s))
 
     def _end_at(self, time_s: float) -> None:
         left_s = time_s - self.env.now
