@@ -12,7 +12,7 @@ import pytest
 from plait.cli.gain import Gain, describe_gains, gains_of, is_enough
 from plait.cli.main import main
 from plait.config.load import load_settings
-from plait.observe.events import EvaluationDone
+from plait.observe.events import EvaluationDone, TaskStateChanged
 from plait.observe.log import EventLog
 from plait.state.rundir import RunDirectory
 
@@ -212,3 +212,11 @@ def test_gain_needs_both_evaluations_and_enough_questions() -> None:
     assert [is_enough([gain], 0.25) for gain in gains] == [True, False, False]
     assert gains[1] == Gain("b", 0.0, None, 0)
     assert "not measured" in describe_gains(gains, 0.25)
+
+
+def test_of_a_task_that_failed_the_cause_is_told() -> None:
+    failed = TaskStateChanged(time_s=1.0, task="b", state="failed", cause="Traceback\nKeyError: 'x'")
+    told = describe_gains(gains_of(["a", "b"], [evaluation("a", "before", 0.0), evaluation("b", "before", 0.0), failed]), None)
+    assert told.splitlines() == ["a  held-out accuracy 0.000 -> not measured", "b  failed: KeyError: 'x'"]
+    assert gains_of(["b"], [failed])[0].as_dict()["gain"] is None
+    assert "held-out accuracy not measured" in describe_gains(gains_of(["a"], []), None)

@@ -25,6 +25,19 @@ def test_it_is_well_and_ready_without_a_key(server: Any) -> None:
     assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
 
 
+def test_whoever_opens_the_address_gets_the_page_of_the_api(server: Any) -> None:
+    assert httpx.get(f"{server.url}/").headers["location"] == "/docs"
+
+
+def test_a_body_that_is_no_json_is_told_as_such(server: Any) -> None:
+    headers = {"X-API-Key": server.admin.key, "content-type": "application/json"}
+    told = httpx.post(f"{server.url}/api/v1/create_session", headers=headers, content="{bad").json()["detail"]
+    assert told.startswith("the body is not JSON: ")
+    error = httpx.post(f"{server.url}/v1/completions", headers=headers, content='{"model": ').json()["error"]
+    assert error["message"].startswith("the body is not JSON: ")
+    assert error["param"] is None
+
+
 IDLE = ("plait_accepted_samples", "plait_waiting_calls", "plait_pending_futures")
 
 

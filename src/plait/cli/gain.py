@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from plait.observe.events import AnyEvent, EvaluationDone
+from plait.observe.events import AnyEvent, EvaluationDone, TaskStateChanged
+from plait.observe.text import last_line
 
 MIN_QUESTIONS = 64
 """A gain over fewer held-out questions is not counted as one."""
@@ -18,6 +19,8 @@ class Gain(msgspec.Struct, frozen=True):
     before: float | None
     after: float | None
     num_questions: int
+    cause: str = ""
+    """Of a task that failed."""
 
     @property
     def gain(self) -> float | None:
@@ -29,9 +32,16 @@ class Gain(msgspec.Struct, frozen=True):
 
 def gains_of(tasks: Sequence[str], events: Iterable[AnyEvent]) -> list[Gain]:
     """One gain for each task, from the evaluations of version 0 and of the last one that was evaluated."""
+    events = list(events)
     done = {(event.task, event.version): event for event in events if isinstance(event, EvaluationDone)}
+    states = {event.task: event for event in events if isinstance(event, TaskStateChanged)}
     last = {task: version for task, version in sorted(done) if version > 0}
-    return [_gain_of(task, done.get((task, 0)), done.get((task, last.get(task, -1)))) for task in tasks]
+    gains = [_gain_of(task, done.get((task, 0)), done.get((task, last.get(task, -1)))) for task in tasks]
+    return [msgspec.structs.replace(gain, cause=_cause(states.get(gain.task))) for gain in gains]
+
+
+def _cause(state: TaskStateChanged | None) -> str:
+    return (last_line(state.cause) or "no cause is known") if state is not None and state.state == "failed" else ""
 
 
 def is_enough(gains: Iterable[Gain], min_gain: float) -> bool:
@@ -43,10 +53,11 @@ def describe_gains(gains: Sequence[Gain], min_gain: float | None) -> str:
     width = max(len(gain.task) for gain in gains)
     lines = []
     for gain in gains:
+        if gain.cause:
+            lines.append(f"{gain.task:<{width}}  failed: {gain.cause}")
+            continue
         verdict = "" if min_gain is None else "  ok" if _is_enough(gain, min_gain) else f"  below the bar of {min_gain:+.2f}"
-        lines.append(
-            f"{gain.task:<{width}}  held-out accuracy {_number(gain.before)} -> {_number(gain.after)}{_rise(gain)}{verdict}"
-        )
+        lines.append(f"{gain.task:<{width}}  held-out accuracy {_measured(gain)}{verdict}")
     return "\n".join(lines)
 
 
@@ -57,6 +68,12 @@ def _gain_of(task: str, before: EvaluationDone | None, after: EvaluationDone | N
 
 def _is_enough(gain: Gain, min_gain: float) -> bool:
     return gain.gain is not None and gain.gain >= min_gain and gain.num_questions >= MIN_QUESTIONS
+
+
+def _measured(gain: Gain) -> str:
+    if gain.before is None and gain.after is None:
+        return "not measured"
+    return f"{_number(gain.before)} -> {_number(gain.after)}{_rise(gain)}"
 
 
 def _number(value: float | None) -> str:

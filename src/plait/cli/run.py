@@ -114,13 +114,14 @@ def _create(settings: "RunSettings", root: Path) -> "tuple[RunSettings, RunDirec
 
 def _train(settings: "RunSettings", directory: "RunDirectory", *, is_resumed: bool, min_gain: float | None, as_json: bool) -> None:
     from plait.cli.gain import describe_gains, gains_of, is_enough
+    from plait.cli.status import resume_command
     from plait.client.runs import run_file
     from plait.observe.log import read_latest_events
 
     try:
         status = run_file(settings, directory, resume=is_resumed, show_progress=not as_json)
     except KeyboardInterrupt:
-        print(f"interrupted; go on with: plait resume {directory.name}", file=sys.stderr)
+        print(f"interrupted; go on with: {resume_command(directory)}", file=sys.stderr)
         raise typer.Exit(130) from None
     gains = gains_of([task.name for task in settings.tasks], read_latest_events(directory.events))
     if as_json:

@@ -27,9 +27,10 @@ def serve(
     as_json: Annotated[bool, typer.Option("--json", help="Tell where it listens as one line of JSON.")] = False,
 ) -> None:
     """Settings come from the file, then from variables PLAIT_SERVER__KEY=VALUE, then from the options here."""
-    options = {"HOST": host, "PORT": port, "MODEL__PATH": model}
-    given = {f"PLAIT_SERVER__{key}": str(value) for key, value in options.items() if value is not None}
-    settings = load_server_settings(file, {**os.environ, **given}, ray)
+    options = {"HOST": ("--host", host), "PORT": ("--port", port), "MODEL__PATH": ("--model", model)}
+    given = {f"PLAIT_SERVER__{key}": (name, str(value)) for key, (name, value) in options.items() if value is not None}
+    variables = {key: value for key, (_, value) in given.items()}
+    settings = load_server_settings(file, {**os.environ, **variables}, ray, {key: name for key, (name, _) in given.items()})
     set_up_logging(settings.log_format)
     console = Console(highlight=False)
     if not as_json:

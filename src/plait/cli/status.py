@@ -83,18 +83,20 @@ def _show_run(directory: "RunDirectory", as_json: bool) -> None:
     console = _console()
     console.print(render_run(snapshot, console.width, sys.maxsize))
     if snapshot.status == "interrupted":
-        print(f"Its process is gone. Go on with: {_resume_command(directory)}")
+        print(f"Its process is gone. Go on with: {resume_command(directory)}")
+    if snapshot.status == "failed":
+        print(f"Try the tasks that failed again: {resume_command(directory)}")
 
 
 def _as_dict(directory: "RunDirectory", snapshot: "RunSnapshot") -> dict[str, Any]:
     import msgspec
 
     state: dict[str, Any] = msgspec.to_builtins(snapshot)
-    resume = _resume_command(directory) if snapshot.status == "interrupted" else None
+    resume = resume_command(directory) if snapshot.status == "interrupted" else None
     return {"path": str(directory.path), "resume_command": resume, **state}
 
 
-def _resume_command(directory: "RunDirectory") -> str:
+def resume_command(directory: "RunDirectory") -> str:
     import shlex
 
     is_default = directory.path.parent == Path("runs").absolute()
@@ -115,7 +117,7 @@ def _print_list(found: "list[tuple[RunDirectory, RunSnapshot]]") -> None:
         if snapshot.status.startswith(UNREADABLE):
             print(f"{directory.name} cannot be read: `plait status {directory.name}` says why.")
         if snapshot.status == "interrupted":
-            print(f"{directory.name} was interrupted. Go on with: {_resume_command(directory)}")
+            print(f"{directory.name} was interrupted. Go on with: {resume_command(directory)}")
 
 
 def _list_cells(run: "RunSnapshot") -> list[Any]:

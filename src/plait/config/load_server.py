@@ -33,10 +33,12 @@ Origins = dict[tuple[str, ...], str]
 """Variables by the location of the value that they gave."""
 
 
-def load_server_settings(file: Path | None, environment: Mapping[str, str], ray_address: str | None = None) -> ServerSettings:
+def load_server_settings(
+    file: Path | None, environment: Mapping[str, str], ray_address: str | None = None, shown: Mapping[str, str] | None = None
+) -> ServerSettings:
     """Read, check and resolve: the file, if there is one, with the environment's variables over it.
 
-    `ray_address`: workers of all base models are put on this Ray cluster.
+    `ray_address`: workers of all base models are put on this Ray cluster. `shown`: what faults call some of the variables.
     """
     data = _read(file) if file else {}
     origins: Origins = {}
@@ -45,7 +47,8 @@ def load_server_settings(file: Path | None, environment: Mapping[str, str], ray_
         environment = {**environment, **{PREFIX + key: value for key, value in on_ray.items()}}
         _put_on_ray(data.get("models"), ray_address)
     problems = [problem for name in sorted(environment) for problem in _override(data, name, environment[name], origins)]
-    source = str(file) if file else "the environment"
+    origins = {location: (shown or {}).get(name, name) for location, name in origins.items()}
+    source = str(file) if file else "the settings"
     problems += find_non_finite(data, data, origin=lambda location: _origin(location, origins, source))
     raise_problems(problems, source)
     settings = _validate(data, origins, source)

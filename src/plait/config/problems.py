@@ -37,12 +37,12 @@ _ALLOWED: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 """What would be accepted, by pydantic's type of error; others keep pydantic's message."""
 
-_PATTERNS = {
+_PATTERNS: dict[str, str] = {
     r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$": "at most 64 letters, digits, dots, _ and - are allowed, a letter or digit first",
     r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$": "at most 64 letters, digits, _ and - are allowed, a letter or digit first",
     r"^[^\s\"']+$": "no spaces and quotes are allowed",
 }
-_MISSING = {
+_MISSING: dict[str, str] = {
     "tasks": "there must be one [[tasks]] at least",
     "environment": f"give a table with one of the kinds {', '.join(ENVIRONMENTS)}",
 }

@@ -38,7 +38,7 @@ def revoke(session: Session, key_id: str, who: Principal) -> ApiKey:
     """Again: nothing. Raises NotFound."""
     row = tenants.get_key(session, key_id)
     if row is None:
-        raise NotFound("key", key_id)
+        raise NotFound("key", key_id, "`plait keys list` shows them.")
     if row.revoked_s is None:
         tenants.revoke_key(session, key_id, None, time.time())
         add(session, who, Action.KEY_REVOKE, key_id, of_tenant=row.tenant_id)
@@ -63,7 +63,7 @@ class Administration:
         def work(session: Session) -> Tenant:
             row = tenants.get_tenant(session, tenant_id)
             if row is None:
-                raise NotFound("tenant", tenant_id)
+                raise NotFound("tenant", tenant_id, "`plait tenants list` shows them.")
             weight = row.weight if request.weight is None else request.weight
             quotas = self._changed_quotas(row.quotas, request)
             tenants.change_tenant(session, tenant_id, weight, quotas)

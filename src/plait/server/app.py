@@ -10,7 +10,7 @@ from plait import __version__
 from plait.operations.futures import UnknownFuture
 from plait.server.body_guard import BodyGuard
 from plait.server.database.errors import DatabaseError, UnstorableValue
-from plait.server.errors import ServiceError
+from plait.server.errors import ServiceError, invalid_body
 from plait.server.gate import GateMiddleware
 from plait.server.http_observer import HttpObserver
 from plait.server.logs import note
@@ -86,7 +86,6 @@ def status_of(error: PlaitError) -> int:
 async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     """Names field, value and what is wrong, in one line each."""
     assert isinstance(error, RequestValidationError)
-    lines = [f"{'.'.join(str(part) for part in problem['loc'][1:])}: {problem['msg']}" for problem in error.errors()]
-    detail = "; ".join(lines) or "the body cannot be read"
+    detail = "; ".join(map(invalid_body, error.errors())) or "the body cannot be read"
     note(error=detail)
     return JSONResponse({"detail": detail}, status_code=422)

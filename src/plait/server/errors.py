@@ -1,7 +1,8 @@
 """Errors that have a status of their own over HTTP. Every other PlaitError is 422: the input is at fault."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from plait.types.errors import PlaitError
 
@@ -29,8 +30,15 @@ class NotFound(ServiceError):
 
     status = 404
 
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"there is no {kind} {name!r}.", "Check the name, and that the key is the one that made it.")
+    def __init__(self, kind: str, name: str, remedy: str = "Check the name, and that the key is the one that made it.") -> None:
+        super().__init__(f"there is no {kind} {name!r}.", remedy)
+
+
+def invalid_body(problem: Mapping[str, Any]) -> str:
+    """One fault of a request as FastAPI tells it: field and what is wrong with it."""
+    if problem["type"] == "json_invalid":
+        return f"the body is not JSON: {problem.get('ctx', {}).get('error', problem['msg'])}, at character {problem['loc'][-1]}"
+    return f"{'.'.join(str(part) for part in problem['loc'][1:])}: {problem['msg']}"
 
 
 class Gone(ServiceError):

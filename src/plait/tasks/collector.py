@@ -20,6 +20,7 @@ from plait.environments.demonstration import render_demonstration
 from plait.environments.failure import StageFailure
 from plait.environments.protocol import Example
 from plait.observe.events import AnyEvent, PhaseSpan, RewardError
+from plait.observe.text import last_line
 from plait.observe.under_way import UnderWay, Work
 from plait.state.rundir import RunDirectory
 from plait.state.samples import write_samples
@@ -53,6 +54,8 @@ class Collector:
     ) -> None:
         self.settings, self.directory, self.runner, self.emit, self.identity = settings, directory, runner, emit, identity
         self._under_way = under_way or UnderWay()
+        self._latest_failure: dict[str, str] = {}
+        """By task."""
 
     # ---- RL steps
 
@@ -65,7 +68,7 @@ class Collector:
             groups = await asyncio.gather(*jobs)
         complete = [group for group in groups if group is not None]
         if not complete:
-            raise EnvironmentFailure(f"step {step}: the environment failed in every group.", "The reward errors above say how.")
+            raise self._failure_of_all(task.name, f"step {step}: the environment failed in every group")
         trajectories = tuple(t for group in complete for t in group)
         batch = TrajectoryBatch(self.identity.tenant, task.name, step, trajectories, len(groups) - len(complete))
         self._emit_phases(task.name, step, clock)
@@ -103,10 +106,14 @@ class Collector:
 
     def _reporter(self, task: str, step: int, example_id: str) -> Callable[[EnvironmentFailure], None]:
         def report(failure: EnvironmentFailure) -> None:
+            self._latest_failure[task] = last_line(str(failure))
             stage = failure.stage if isinstance(failure, StageFailure) else "episode"
             self.emit(RewardError(time_s=time.time(), task=task, step=step, example_id=example_id, stage=stage, error=str(failure)))
 
         return report
+
+    def _failure_of_all(self, task: str, what: str) -> EnvironmentFailure:
+        return EnvironmentFailure(f"{what}; the latest error: {self._latest_failure.get(task, 'unknown')}")
 
     def _emit_phases(self, task: str, step: int, clock: PhaseClock) -> None:
         for phase, start_s, end_s in clock.finish(time.time()):
@@ -182,9 +189,7 @@ class Collector:
             trajectories = await asyncio.gather(*(one(i, example) for i, example in enumerate(examples)))
         scored = tuple(t for t in trajectories if t is not None)
         if not scored:
-            raise EnvironmentFailure(
-                f"evaluation of version {version}: no held-out question could be scored.", "See the reward errors."
-            )
+            raise self._failure_of_all(task.name, f"evaluation of version {version}: no held-out question could be scored")
         await self._write_samples(self.directory.evaluation_file(task.name, version), task.name, version, scored)
         return math.fsum(map(_correctness, scored)) / len(scored), len(scored), len(trajectories) - len(scored)
 

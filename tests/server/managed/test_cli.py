@@ -41,6 +41,7 @@ def test_a_task_is_submitted_watched_steered_and_taken_away(
     call("logs", run, "--json")
     assert [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()][-1] == "run_ended"
     call("report", run, "--to", str(tmp_path / "report.html"))
+    capsys.readouterr()
     call("list")
     assert capsys.readouterr().out.splitlines()[0].split() == ["run", "state", "submitted", "ended"]
     call("adapter", run, "--to", str(tmp_path / "there-is-none" / "a.zip"), code=2)

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from plait.operations.futures import UnknownFuture
 from plait.rollout.service import RolloutError
 from plait.server.database.errors import DatabaseError, UnstorableValue
-from plait.server.errors import ServiceError, TooMany
+from plait.server.errors import ServiceError, TooMany, invalid_body
 from plait.server.openai.responses import ErrorBody, ErrorObject
 from plait.types.errors import PlaitError, WorkerFailure
 
@@ -95,12 +95,18 @@ def _object_of_invalid(error: RequestValidationError) -> ErrorObject:
     problems: dict[str, dict[str, Any]] = {}
     for problem in error.errors():
         problems.setdefault(_param(problem).partition(".")[0], problem)
-    lines = [f"{param}: {problem['msg']}" if (param := _param(problem)) else problem["msg"] for problem in problems.values()]
+    lines = [f"{param}: {problem['msg']}" if (param := _param(problem)) else _whole(problem) for problem in problems.values()]
     first = next(iter(problems.values()), {})
     code = first.get("type") if first.get("type") == "unsupported_parameter" else None
     return ErrorObject(message="; ".join(lines), type=INVALID, param=_param(first) or None, code=code)
 
 
+def _whole(problem: dict[str, Any]) -> str:
+    return invalid_body(problem) if problem["type"] == "json_invalid" else str(problem["msg"])
+
+
 def _param(problem: dict[str, Any]) -> str:
+    if problem["type"] == "json_invalid":
+        return ""
     named = problem.get("ctx", {}).get("param")
     return str(named or ".".join(str(part) for part in problem.get("loc", ())[1:]))

@@ -31,7 +31,9 @@ class ModelNames:
         try:
             return replace(await self._samplers.get(name, tenant_id), sampler_id=request_id)
         except NotFound:
-            raise NotFound("model", name) from None
+            raise NotFound(
+                "model", name, f"Served: {', '.join(self._base_models)}; GET /v1/models lists your checkpoints."
+            ) from None
 
     async def _checkpoint(self, path: str, tenant_id: str) -> Checkpoint:
         try:

@@ -66,7 +66,7 @@ async def list_tenants(query: Annotated[Page, Query()], service: ServiceOf, admi
 async def show_tenant(tenant_id: str, service: ServiceOf, admin: AdminOf) -> TenantResponse:
     row = await service.database.run(tenants.get_tenant, tenant_id)
     if row is None:
-        raise NotFound("tenant", tenant_id)
+        raise NotFound("tenant", tenant_id, "`plait tenants list` shows them.")
     stored = await service.administration.stored_bytes([tenant_id])
     return _tenant(service, row, stored[tenant_id])
 

@@ -40,7 +40,7 @@ async def chat(body: ChatRequest, request: Request, service: ServiceOf, principa
 
 @_routes.api_route("/{path:path}", methods=METHODS, include_in_schema=False)
 async def unknown(path: str, request: Request) -> Response:
-    raise NotFound("route", f"{request.method} {request.url.path}")
+    raise NotFound("route", f"{request.method} {request.url.path}", "The page /docs has them.")
 
 
 router = APIRouter()

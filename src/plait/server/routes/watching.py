@@ -3,6 +3,7 @@
 import ipaddress
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from plait.server.errors import Unauthorized
@@ -12,6 +13,12 @@ from plait.server.wire.models.service import HealthResponse
 router = APIRouter(tags=["watching"])
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 """A proxy's headers: behind one every request seems to come from its machine."""
+
+
+@router.get("/", include_in_schema=False)
+async def root() -> RedirectResponse:
+    """Who opens the server's address in a browser gets the page of the API."""
+    return RedirectResponse("/docs")
 
 
 @router.get("/healthz")
