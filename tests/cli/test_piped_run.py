@@ -32,18 +32,18 @@ def score(example, answer):
 def write_tasks(folder: Path) -> Path:
     make_tiny_model(folder / "model", hidden_size=128, intermediate_size=256, head_dim=64)
     (folder / "rewards.py").write_text(REWARDS)
-    (folder / "tasks.toml").write_text(f"""
+    (folder / "tasks.toml").write_text("""
 name = "piped"
-model = {{ path = "model", max_context_tokens = 128, dtype = "float32" }}
-workers = {{ layout = "shared", environment_processes = 4 }}
-engine = {{ max_rows = 4, slot_tokens = 512, pool_tokens = 512, batch_invariant = "off" }}
+model = { path = "model", max_context_tokens = 128, dtype = "float32" }
+workers = { layout = "shared", environment_processes = 4 }
+engine = { max_rows = 4, slot_tokens = 512, pool_tokens = 512, batch_invariant = "off" }
 [[tasks]]
 name = "sums"
 steps = 1
 groups_per_step = 2
 group_size = 2
-sampling = {{ max_new_tokens = 4 }}
-evaluation = {{ questions = 0 }}
+sampling = { max_new_tokens = 4 }
+evaluation = { questions = 0 }
 [tasks.environment]
 kind = "function"
 function = "rewards.py:score"

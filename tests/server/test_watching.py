@@ -9,7 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.e2e.data import datum
 
-
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
