@@ -22,7 +22,7 @@ from plait.server.database.database import Database
 from plait.server.serve import create_key
 
 ALIAS = "Qwen/Qwen3-8B"
-START_S = 240.0
+START_S = 400.0
 HANGS_S = 120.0
 """Nothing takes so long that does not hang."""
 SETTINGS: dict[str, Any] = {
