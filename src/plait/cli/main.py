@@ -5,7 +5,6 @@ function (or of the `typer.Typer` of a group) follows the module.
 """
 
 import difflib
-import importlib
 import sys
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from plait.cli.output import print_error
 from plait.cli.version import version
 from plait.types.errors import PlaitError
+from plait.types.module_loading import load_at_once
 
 EXIT_ERROR = 2
 
@@ -61,7 +61,7 @@ class LazyGroup(TyperGroup):
 def load_command(name: str) -> Any:
     """Import a command and make it callable by the command line."""
     command = COMMANDS[name]
-    target = getattr(importlib.import_module(command.module), command.attribute)
+    target = getattr(load_at_once(command.module), command.attribute)
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
