@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from plait.cli.output import print_error
 from plait.cli.version import version
 from plait.types.errors import PlaitError
-from plait.types.module_loading import load_at_once
+from plait.types.module_loading import end_quickly, load_at_once
 
 EXIT_ERROR = 2
 
@@ -81,6 +81,7 @@ def build_group() -> Any:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. 0: done; 1: done, and the answer is no; 2: an error that was explained."""
+    end_quickly()
     try:
         build_group().main(args=arguments, prog_name="plait")
     except PlaitError as error:
