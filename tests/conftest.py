@@ -1,11 +1,13 @@
 """Settings of the whole suite."""
 
 import gc
+import os
 from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # Before torch loads: threads that wait leave the cores to other tests, as in workers.
 settings.register_profile("plait", deadline=None)  # These machines are shared: time limits of single examples say nothing.
 settings.load_profile("plait")
 

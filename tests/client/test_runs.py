@@ -26,7 +26,6 @@ from plait.tasks.driver import RunDriver
 from plait.types.errors import ConfigError, WorkerFailure
 from tests.runs import REWARDS, committed_steps, digests, tiny_settings, tiny_task, worker_pids
 
-
 THREADS = {"layout": "shared", "executor": "thread", "environment_processes": 1}
 """Where what is proved is not that of processes: no process has to load torch, and the steps are the same."""
 
