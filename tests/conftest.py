@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # Before torch loads: threads that wait leave the cores to other tests, as in workers.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # Before torch loads: threads that wait leave the cores to others, as in workers.
 settings.register_profile("plait", deadline=None)  # These machines are shared: time limits of single examples say nothing.
 settings.load_profile("plait")
 
