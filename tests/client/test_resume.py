@@ -76,10 +76,10 @@ def test_a_finished_run_resumes_to_nothing(unbroken: RunDirectory) -> None:
 
 
 def _wait_for_steps(directory: RunDirectory, target: int, process: subprocess.Popen[bytes]) -> None:
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 240
     before = len(_records(directory))
     while len(_records(directory)) < before + target and process.poll() is None:
-        assert time.monotonic() < deadline_s, "no step within a minute"
+        assert time.monotonic() < deadline_s, "no step in all that time"
         time.sleep(0.02)
 
 
@@ -88,7 +88,7 @@ def _records(directory: RunDirectory) -> list[tuple[str, int]]:
 
 
 def _wait_for_unlock(directory: RunDirectory) -> None:
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 120
     while directory.holder() is not None:
         assert time.monotonic() < deadline_s, "the lock outlives its process"
         time.sleep(0.05)
