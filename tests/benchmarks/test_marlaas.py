@@ -12,6 +12,7 @@ from benchmarks.marlaas_policies import AfterWarmUp, ExclusiveBuffer, OneAtATime
 from benchmarks.marlaas_run import RunResult, run_settings, run_system
 from benchmarks.marlaas_systems import PLAIT, SYNCHRONOUS, SYSTEMS, WITHOUT_MULTI_LORA
 from benchmarks.marlaas_tasks import SMOLLM2_KINDS, TINY_KINDS, make_tasks
+from plait.config.run import RunSettings
 from plait.models.tiny import make_tiny_model
 from plait.observe.events import StepCommitted, TaskStateChanged, WorkerSpan
 from plait.rollout.request import GenerationRequest
@@ -206,11 +207,16 @@ def test_tasks_are_mixed_and_fit_the_model() -> None:
     assert {task.name for task in tasks if task.environment.delay.mean_s} == {f"digits-{i}" for i in (0, 8, 16, 24)}
 
 
+def in_threads(settings: RunSettings) -> RunSettings:
+    """No worker process has to start; what is trained is the same."""
+    return settings.model_copy(update={"workers": settings.workers.model_copy(update={"executor": "thread"})})
+
+
 def test_no_company_changes_a_tasks_adapter(tmp_path: Path) -> None:
     """The reward claim: at every step the adapter of each task is, bit for bit, that of the task trained alone."""
     model = make_tiny_model(tmp_path / "model")
     tasks = make_tasks(TINY_KINDS, 2, steps=3, max_new_tokens=12, delays_s={"digits": 0.02})
-    alone, faults = merge([digests_of(run_system(PLAIT, run_settings(PLAIT, [task], model))) for task in tasks])
+    alone, faults = merge([digests_of(run_system(PLAIT, in_threads(run_settings(PLAIT, [task], model)))) for task in tasks])
     together = run_system(PLAIT, run_settings(PLAIT, tasks, model))
     assert together.is_batch_invariant, "this machine cannot prove it"
     assert len(alone) == 6

@@ -17,7 +17,8 @@ from plait.tasks.driver import RunDriver
 from plait.tasks.own_compute import OwnCompute
 from tests.runs import digests, kill, tiny_settings, tiny_task
 
-SHARED = {"layout": "shared", "environment_processes": 1}
+THREADS = {"layout": "shared", "executor": "thread", "environment_processes": 1}
+"""Of what trains alone: the same steps, and no worker process to start."""
 
 
 def new_run(folder: Path, settings: RunSettings) -> RunDirectory:
@@ -25,7 +26,7 @@ def new_run(folder: Path, settings: RunSettings) -> RunDirectory:
 
 
 def trained_alone(folder: Path, task: dict[str, Any], **changes: Any) -> list[tuple[int, str, float]]:
-    settings = tiny_settings(folder, task, workers=SHARED, name=task["name"], **changes)
+    settings = tiny_settings(folder, task, workers=THREADS, name=task["name"], **changes)
     directory = new_run(folder, settings)
     assert run_file(settings, directory, show_progress=False) == "done"
     return digests(directory, task["name"])

@@ -12,6 +12,7 @@ import pytest
 
 from plait.client.runs import run_file
 from plait.config.load import effective_toml, load_settings
+from plait.config.run import WorkerSettings
 from plait.observe.events import StepCommitted
 from plait.observe.log import read_events
 from plait.state.records import list_steps
@@ -22,6 +23,8 @@ TASKS = (
     tiny_task("a", steps=6, evaluation={"questions": 4, "every_steps": 2}),
     tiny_task("b", steps=6, lora={"rank": 8}, sampling={"max_new_tokens": 16}),
 )
+THREADS = WorkerSettings(layout="shared", executor="thread", environment_processes=1)
+"""Of the unbroken run, and of the end of those that are killed: they start no worker process, and give the same steps."""
 RUN = """
 import sys
 from pathlib import Path
@@ -37,7 +40,7 @@ run_file(load_settings(directory.config), directory, resume=True, show_progress=
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     folder = tmp_path_factory.mktemp("unbroken")
-    settings = tiny_settings(folder, *TASKS)
+    settings = tiny_settings(folder, *TASKS, workers=THREADS.model_dump())
     directory = RunDirectory.create(folder / "runs", "whole", effective_toml(settings))
     run_file(settings, directory, show_progress=False)
     return directory
@@ -59,7 +62,8 @@ def test_killed_at_random_points_and_resumed_it_trains_the_same_steps(tmp_path: 
         process.wait()
     assert num_kills
     _wait_for_unlock(directory)
-    run_file(load_settings(directory.config), directory, resume=True, show_progress=False)
+    threads = settings.model_copy(update={"workers": THREADS})
+    run_file(threads, directory, resume=True, show_progress=False)
     for task in ("a", "b"):
         assert digests(directory, task) == digests(unbroken, task)
         assert list_steps(directory.steps_folder(task))[-1] == 6

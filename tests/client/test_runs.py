@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from plait.client.runs import OpenRun, drive, open_run, run_file
+from plait.cluster import worker
 from plait.config.load import effective_toml
 from plait.config.run import RunSettings
+from plait.models.invariance import InvarianceReport
 from plait.models.tiny import make_tiny_model
 from plait.observe.events import EvaluationDone, PhaseSpan, RewardError, RunEnded, TaskStateChanged, WorkerLost, WorkerSpan
 from plait.observe.log import read_latest_events
@@ -23,6 +25,15 @@ from plait.state.samples import read_samples
 from plait.tasks.driver import RunDriver
 from plait.types.errors import ConfigError, WorkerFailure
 from tests.runs import REWARDS, committed_steps, digests, kill, tiny_settings, tiny_task, worker_pids
+
+THREADS = {"layout": "shared", "executor": "thread", "environment_processes": 1}
+"""Where what is proved is not that of processes: no process has to load torch, and the steps are the same."""
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here rests on the self-test of batch invariance. Threads as workers: it is theirs too."""
+    monkeypatch.setattr(worker, "self_test", lambda *_: InvarianceReport(True, "as told"))
 
 
 def new_run(folder: Path, settings: RunSettings) -> RunDirectory:
@@ -56,7 +67,8 @@ def test_a_run_of_two_tasks_leaves_steps_samples_spans_and_a_report(tmp_path: Pa
 
 
 def test_a_fresh_batch_is_exactly_on_policy(tmp_path: Path) -> None:
-    directory = run_all(tmp_path, tiny_settings(tmp_path, tiny_task("a"), tiny_task("b", lora={"rank": 8})))
+    settings = tiny_settings(tmp_path, tiny_task("a"), tiny_task("b", lora={"rank": 8}), workers=THREADS)
+    directory = run_all(tmp_path, settings)
     steps = committed_steps(directory, "a") + committed_steps(directory, "b")
     assert any(step.grad_norm > 0 for step in steps)
     assert {step.ratio_mean for step in steps if step.ratio_mean is not None} == {1.0}
@@ -64,16 +76,17 @@ def test_a_fresh_batch_is_exactly_on_policy(tmp_path: Path) -> None:
 
 
 def test_co_tenants_do_not_change_a_task(tmp_path: Path) -> None:
-    alone = run_all(tmp_path / "alone", tiny_settings(tmp_path, tiny_task("a", steps=4)))
+    alone = run_all(tmp_path / "alone", tiny_settings(tmp_path, tiny_task("a", steps=4), workers=THREADS))
     others = (tiny_task("b", lora={"rank": 8}), tiny_task("c", steps=6, group_size=2))
     together = run_all(tmp_path / "together", tiny_settings(tmp_path, others[0], tiny_task("a", steps=4), others[1]))
     assert digests(alone, "a") == digests(together, "a")
 
 
+@pytest.mark.usefixtures("exact")
 def test_a_broken_environment_ends_its_task_alone(tmp_path: Path) -> None:
     broken = tiny_task("broken")
     broken["environment"] = broken["environment"] | {"function": f"{REWARDS}:raises", "max_episode_retries": 0}
-    directory = new_run(tmp_path, settings := tiny_settings(tmp_path, broken, tiny_task("sound")))
+    directory = new_run(tmp_path, settings := tiny_settings(tmp_path, broken, tiny_task("sound"), workers=THREADS))
     assert run_file(settings, directory, show_progress=False) == "failed"
     events = list(read_latest_events(directory.events))
     states = {e.task: e for e in events if isinstance(e, TaskStateChanged)}
@@ -86,19 +99,21 @@ def test_a_broken_environment_ends_its_task_alone(tmp_path: Path) -> None:
     assert committed_steps(directory, "broken") == []
 
 
+@pytest.mark.usefixtures("exact")
 def test_groups_whose_verifier_fails_are_dropped_and_counted(tmp_path: Path) -> None:
     task = tiny_task("some", groups_per_step=4)
     task["environment"] = task["environment"] | {"function": f"{REWARDS}:raises_sometimes", "max_episode_retries": 0}
-    directory = run_all(tmp_path, tiny_settings(tmp_path, task))
+    directory = run_all(tmp_path, tiny_settings(tmp_path, task, workers=THREADS))
     steps = committed_steps(directory, "some")
     assert [step.num_dropped_groups * 4 + step.num_sequences for step in steps] == [16, 16, 16]
     assert any(step.num_dropped_groups for step in steps)
 
 
+@pytest.mark.usefixtures("exact")
 def test_steps_without_any_gradient_advance_the_version_and_change_nothing(tmp_path: Path) -> None:
     task = tiny_task("flat")
     task["environment"] = task["environment"] | {"function": f"{REWARDS}:constant"}
-    directory = run_all(tmp_path, tiny_settings(tmp_path, task))
+    directory = run_all(tmp_path, tiny_settings(tmp_path, task, workers=THREADS))
     steps = committed_steps(directory, "flat")
     assert [step.step for step in steps] == [1, 2, 3]
     assert len({step.adapter_digest for step in steps}) == 1
@@ -113,8 +128,9 @@ def test_one_shared_worker_gives_the_same_steps(tmp_path: Path) -> None:
     assert digests(split, "a") == digests(shared, "a")
 
 
+@pytest.mark.usefixtures("exact")
 def test_old_records_are_thinned(tmp_path: Path) -> None:
-    settings = tiny_settings(tmp_path, tiny_task("a", steps=7), state={"keep_every_steps": 3})
+    settings = tiny_settings(tmp_path, tiny_task("a", steps=7), state={"keep_every_steps": 3}, workers=THREADS)
     directory = run_all(tmp_path, settings)
     assert list_steps(directory.steps_folder("a")) == [0, 3, 6, 7]
 
@@ -123,15 +139,22 @@ ALL_ON = {"host_tokens": 4096, "disk_tokens": 4096, "drafting": "auto"}
 """Tiers of cache, and drafts."""
 
 
+TWO_TASKS = (tiny_task("a", steps=4), tiny_task("b", steps=4))
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    folder = tmp_path_factory.mktemp("unbroken")
+    return run_all(folder, tiny_settings(folder, *TWO_TASKS, workers=THREADS))
+
+
 @pytest.mark.parametrize(("worker", "num_engines", "more"), [("rollout", 1, {}), ("train", 1, {}), ("rollout-1", 2, ALL_ON)])
 def test_a_killed_worker_is_replaced_and_nothing_changes(
-    tmp_path: Path, worker: str, num_engines: int, more: dict[str, Any]
+    tmp_path: Path, unbroken: RunDirectory, worker: str, num_engines: int, more: dict[str, Any]
 ) -> None:
-    tasks = (tiny_task("a", steps=4), tiny_task("b", steps=4))
-    unbroken = run_all(tmp_path / "unbroken", tiny_settings(tmp_path, *tasks))
     workers = {"environment_processes": 1, "rollout_engines": num_engines}
     engine = {"max_rows": 16, "slot_tokens": 2048, "pool_tokens": 2048, "chunk_tokens": 5} | more
-    directory = new_run(tmp_path / "broken", settings := tiny_settings(tmp_path, *tasks, workers=workers, engine=engine))
+    directory = new_run(tmp_path / "broken", settings := tiny_settings(tmp_path, *TWO_TASKS, workers=workers, engine=engine))
     drivers: list[RunDriver] = []
     killed: list[int] = []
 
@@ -197,8 +220,9 @@ def test_an_error_in_the_handler_of_a_workers_messages_ends_the_run(tmp_path: Pa
     _drive_until_error(tmp_path, lambda driver: monkeypatch.setattr(driver.compute.rollout_of("a"), "on_results", _raise))
 
 
+@pytest.mark.usefixtures("exact")
 def test_recover_appends_the_events_that_a_crash_left_out(tmp_path: Path) -> None:
-    settings = tiny_settings(tmp_path, tiny_task("a"))
+    settings = tiny_settings(tmp_path, tiny_task("a"), workers=THREADS)
     directory = run_all(tmp_path, settings)
     lines = directory.events.read_bytes().splitlines(keepends=True)
     kept = [line for line in lines if b'"kind":"step"' not in line or b'"step":3' not in line]
@@ -218,8 +242,9 @@ def test_a_run_that_cannot_begin_leaves_no_directory(tmp_path: Path) -> None:
     assert not directory.path.exists()
 
 
+@pytest.mark.usefixtures("exact")
 def test_another_base_model_is_refused_on_resume(tmp_path: Path) -> None:
-    settings = tiny_settings(tmp_path, tiny_task("a"))
+    settings = tiny_settings(tmp_path, tiny_task("a"), workers=THREADS)
     directory = run_all(tmp_path, settings)
     shutil.rmtree(tmp_path / "model")
     make_tiny_model(tmp_path / "model", seed=7)

@@ -5,7 +5,6 @@ function (or of the `typer.Typer` of a group) follows the module.
 """
 
 import difflib
-import importlib
 import inspect
 import sys
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from plait.cli.output import print_error
 from plait.cli.version import version
 from plait.types.errors import PlaitError
+from plait.types.module_loading import end_quickly, load_at_once
 
 EXIT_ERROR = 2
 NAME_WIDTH = 11
@@ -80,7 +80,7 @@ class LazyGroup(TyperGroup):
 def load_command(name: str) -> Any:
     """Import a command and make it callable by the command line."""
     command = COMMANDS[name]
-    target = getattr(importlib.import_module(command.module), command.attribute)
+    target = getattr(load_at_once(command.module), command.attribute)
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -100,6 +100,7 @@ def build_group() -> Any:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit. 0: done; 1: done, and the answer is no; 2: an error that was explained."""
+    end_quickly()
     try:
         build_group().main(args=arguments, prog_name="plait")
     except PlaitError as error:

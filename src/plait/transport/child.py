@@ -1,6 +1,7 @@
 """The controller's side of a link to a child process: asyncio.
 
-- A child runs `python -m MODULE --link-fd N ARGUMENTS` and imports what its parent can import; nothing depends on `__main__`.
+- A child runs MODULE as `python -m MODULE --link-fd N ARGUMENTS` does (through `plait.transport.program`), and imports what its
+  parent can import; nothing depends on `__main__`.
 - It leads a process group of its own, which is killed as a whole; nothing the child started outlives it.
 - What it prints (both streams) is kept as a bounded tail, for errors, and never mixes with the controller's output.
 - `receive` and `send` raise WorkerFailure, with exit code and tail, once the child is gone. `receive` may be cancelled at any time.
@@ -19,6 +20,8 @@ from typing import cast
 from plait.transport.frames import HEADER, check_length, encode_frame
 from plait.types.errors import WorkerFailure
 
+PROGRAM = "plait.transport.program"
+"""Runs the module that its arguments name, with a quick start."""
 OUTPUT_TAIL_BYTES = 8192
 """As much of a child's output as an error message may need."""
 EXIT_GRACE_S = 2.0
@@ -178,7 +181,7 @@ def describe_exit(exit_code: int) -> str:
 
 
 async def _spawn(python: str, module: str, arguments: Sequence[str], environment: Mapping[str, str], link_fd: int) -> _Process:
-    command = (python or sys.executable, "-P", "-m", module, "--link-fd", str(link_fd), *arguments)
+    command = (python or sys.executable, "-P", "-m", PROGRAM, module, "--link-fd", str(link_fd), *arguments)
     own_modules = {} if python else {"PYTHONPATH": _import_path()}
     variables = {**os.environ, **own_modules, **environment}
     _, process = await asyncio.get_running_loop().subprocess_exec(

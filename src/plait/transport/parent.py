@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 
 from plait.transport.frames import HEADER, check_length, encode_frame
+from plait.types.module_loading import end_loading
 
 RECEIVE_BYTES = 2**18
 PARENT_GONE_GRACE_S = 5.0
@@ -38,7 +39,8 @@ class ParentLink:
 
     @classmethod
     def from_arguments(cls, arguments: Sequence[str] | None = None) -> "ParentLink":
-        """Take the link over from `--link-fd N` of the command line, and start watching the parent."""
+        """Take the link over from `--link-fd N` of the command line, and start watching the parent. All modules are loaded."""
+        end_loading()
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--link-fd", type=int, required=True)
         parsed, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)

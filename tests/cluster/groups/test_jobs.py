@@ -23,6 +23,7 @@ from tests.runs import tiny_task
 DEVICE_BYTES = 12_500_000
 """The largest of their four deployments, and hardly more."""
 SPLIT = {"workers": {"layout": "split", "environment_processes": 1}}
+THREADS = {"workers": {"layout": "shared", "executor": "thread", "environment_processes": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +33,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> dict[str, Digests]:
-    """What each job trains in a worker process of its own."""
+    """What each job trains by itself, with a worker of its own."""
 
     async def both() -> list[Digests]:
-        jobs = (run_job(job_settings(folder, job), RunDirectory.create(folder, f"alone-{job}", "")) for job in "ab")
+        jobs = (run_job(job_settings(folder, job, **THREADS), RunDirectory.create(folder, f"alone-{job}", "")) for job in "ab")
         return await asyncio.gather(*jobs)
 
     return dict(zip("ab", asyncio.run(both()), strict=True))

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from plait.cluster.ranks.messages import JoinGroup, to_rank
-from plait.transport.child import describe_exit
+from plait.transport.child import PROGRAM, describe_exit
 from plait.transport.frames import encode_frame
 
 MODULE = "plait.cluster.ranks.follower"
@@ -22,7 +22,7 @@ class FollowerProcess:
     def __init__(self, settings: JoinGroup, on_ended: Callable[[str], None]) -> None:
         self._link, theirs = socket.socketpair()
         self._link.settimeout(settings.timeout_s)
-        command = (sys.executable, "-P", "-m", MODULE, "--link-fd", str(theirs.fileno()))
+        command = (sys.executable, "-P", "-m", PROGRAM, MODULE, "--link-fd", str(theirs.fileno()))
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         with theirs:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=variables, pass_fds=[theirs.fileno()])
