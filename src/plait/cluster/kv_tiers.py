@@ -23,6 +23,9 @@ from plait.kv.plan import StorePlan, TierPlan, memory_bytes
 from plait.kv.pool import BLOCK_TOKENS
 from plait.kv.shared_memory import SharedMemory
 from plait.models.hf_config import read_config
+from plait.rollout.holdings import Holdings
+from plait.rollout.prefix_routing import PrefixRouter
+from plait.rollout.routing import Router
 
 STORE_FOLDER = "store"
 
@@ -86,6 +89,13 @@ def make_tiers(settings: ComputeSettings, model_path: str, configured: Sequence[
 def are_apart(settings: ComputeSettings) -> bool:
     """Whether engines may run on several machines."""
     return settings.workers.executor == "ray"
+
+
+def make_router(settings: ComputeSettings) -> Router:
+    """By what engines tell of their caches, where that is of use: there are several, or tiers below the one."""
+    is_of_use = settings.workers.rollout_engines > 1 or settings.engine.host_tokens > 0
+    does_tell = settings.engine.kind == "plait"
+    return PrefixRouter(Holdings(is_apart=are_apart(settings))) if does_tell and is_of_use else Router()
 
 
 def with_tiers(configuration: Configure, tiers: KvTiers) -> Configure:
