@@ -19,6 +19,7 @@ from plait.config.explain import BYTES_PER_VALUE
 from plait.config.run import EngineSettings
 from plait.config.store import StoreSettings
 from plait.kv.disk_store import clear_folder
+from plait.kv.mooncake_store import check_installed
 from plait.kv.plan import StorePlan, TierPlan, memory_bytes
 from plait.kv.pool import BLOCK_TOKENS
 from plait.kv.shared_memory import SharedMemory
@@ -77,9 +78,11 @@ class KvTiers:
 
 
 def make_tiers(settings: ComputeSettings, model_path: str, configured: Sequence[Configure], folder: Path | None) -> KvTiers | None:
-    """None: the settings ask for none."""
+    """None: the settings ask for none. ConfigError before anything is started if what they ask for is not installed."""
     if not settings.engine.host_tokens:
         return None
+    if settings.engine.store is not None and settings.engine.store.kind == "mooncake":
+        check_installed()
     engines = [one.name for one in configured if ROLLOUT in one.roles]
     token_bytes = read_config(Path(model_path)).cache_bytes_per_token(BYTES_PER_VALUE[settings.model.dtype])
     where = folder or Path(tempfile.gettempdir()) / "plait-kv"

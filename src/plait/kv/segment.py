@@ -51,7 +51,7 @@ class Segment:
     """`payload_bytes` of every block are the same. Times are microseconds of a clock all processes share."""
 
     log: BlockLog | None = None
-    """Of the owner: told of what it writes, and of what makes room for that."""
+    """Of the owner: told of what it writes, of what makes room for that, and of what it finds corrupt."""
 
     def __init__(self, memory: mmap.mmap, payload_bytes: int) -> None:
         self._memory, self.payload_bytes = memory, payload_bytes
@@ -113,6 +113,8 @@ class Segment:
             return record, False
         if is_same:
             self._set_key(slot, _NO_KEY)
+            if self.log is not None:
+                self.log.went(key)
         return None, is_same
 
     def _header(self, slot: int) -> bytes:
