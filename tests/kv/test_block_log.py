@@ -43,6 +43,7 @@ def test_a_disk_that_is_full_and_one_that_is_lost(tmp_path: Path) -> None:
     tier.tell(log)
     for link in links[:6]:
         tier.put_later(record_of(link))
+    tier.flush()
     tier.remove_later([links[5].key])
     tier.flush()
     known = heard(set(), log)
