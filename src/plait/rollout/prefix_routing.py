@@ -70,8 +70,10 @@ class PrefixRouter(Router):
 
     def started(self, request: GenerationRequest, group: GroupKey, engine: str) -> None:
         """A chunk was placed: the engine comes to hold the prompt. Of later chunks it tells in time."""
-        if not request.tokens:
-            keys = self._chain(request, group).keys.copy()
+        if request.tokens:
+            return
+        keys = self._chain(request, group).keys.copy()
+        if self.holdings.at_hand(engine, keys)[1] < len(keys):
             self._promises[request.request_id] = (engine, keys)
             self.holdings.promise(engine, keys)
 
