@@ -19,7 +19,7 @@ from plait.rollout.holdings import Holdings
 from plait.rollout.prefix_routing import PrefixRouter
 from plait.rollout.request import GenerationRequest
 from plait.rollout.routing import GroupKey
-from plait.types.chunks import PullFrom
+from plait.types.chunks import NOTHING_BELOW, PullFrom
 from plait.types.sampling import SamplingParams
 from plait.types.trajectory import Segment
 from tests.cluster.test_store_deployment import BASE, FILES, THREADS, deployment, engines_on_several_nodes
@@ -38,12 +38,12 @@ class Steered(PrefixRouter):
 
     def __init__(self) -> None:
         super().__init__(Holdings(is_apart=True))
-        self.chosen: list[tuple[str, PullFrom | None]] = []
+        self.chosen: list[tuple[str, PullFrom]] = []
 
     def choose(self, request: GenerationRequest, group: GroupKey, candidates: Sequence[EngineState]) -> str:
         return self.engine or super().choose(request, group, candidates)
 
-    def pull(self, request: GenerationRequest, group: GroupKey, engine: str) -> PullFrom | None:
+    def pull(self, request: GenerationRequest, group: GroupKey, engine: str) -> PullFrom:
         pull = super().pull(request, group, engine)
         self.chosen.append((engine, pull))
         return pull
@@ -102,11 +102,12 @@ def test_the_prefix_is_pulled_and_not_computed_again(tmp_path: Path, plain: list
 
     segments, counts = asyncio.run(asyncio.wait_for(main(), 120))
     assert segments == plain
-    assert router.chosen[:2] == [("rollout-0", None), ("rollout-1", PullFrom(STORE, 4 * BLOCK_TOKENS))]
+    assert router.chosen[:2] == [("rollout-0", NOTHING_BELOW), ("rollout-1", PullFrom(STORE, 4 * BLOCK_TOKENS))]
     assert router.chosen[2] == ("rollout-1", PullFrom(STORE, len(PROMPT) + 1)), "which is not there"
     assert counts[HIT_TOKENS["store"]] == 4 * BLOCK_TOKENS
     assert counts[COMPUTED_TOKENS] == 3 + 1, "the last token drawn and what is new in the second turn, and in the third"
     assert (counts["pulls"], counts["pulled_bytes"] > 0) == (1, True)
+    assert counts["store_misses"] == 1, "of the third: where nothing is said to be, nobody looks"
 
 
 async def written(folder: Path, keys: Sequence[bytes]) -> None:
@@ -136,5 +137,5 @@ def test_turns_go_where_their_beginning_is_said_to_be_and_lies_change_no_token(t
 
     segments, counts = asyncio.run(asyncio.wait_for(main(), 120))
     assert segments == plain
-    assert router.chosen == [("rollout-1", None)] * 3
+    assert router.chosen == [("rollout-1", NOTHING_BELOW)] * 3
     assert counts[COMPUTED_TOKENS] == len(PROMPT) - 1 + 3 + 1, "nothing twice"

@@ -13,7 +13,7 @@ from plait.rollout.holdings import PROMISED, Holdings
 from plait.rollout.prefix_routing import PrefixRouter, root_of
 from plait.rollout.request import GenerationRequest
 from plait.rollout.scheduler import Placement
-from plait.types.chunks import PullFrom
+from plait.types.chunks import NOTHING_BELOW, PullFrom
 from tests.rollout.scheduled import engine, request
 
 LONG = 6 * BLOCK_TOKENS + 1
@@ -89,7 +89,7 @@ def test_nothing_is_pulled_that_is_at_hand() -> None:
     world, one = World(), request("one", prompt_tokens=LONG)
     world.tell("e0", HOST, one)
     world.tell("e0", STORE, one)
-    assert world.place(one).pull is None
+    assert world.place(one).pull == NOTHING_BELOW
 
 
 def test_siblings_follow_a_prompt_that_is_computed_just_now() -> None:

@@ -52,16 +52,18 @@ class KvManager:
         return [self.pool.log, *(self.lower.tell() if self.lower is not None else [])]
 
     def expect(self, chunk: Chunk, root: Key) -> None:
-        """A chunk waits: what lies far away of its context is fetched meanwhile."""
-        tokens = chunk.context_tokens[:-1]
-        if self.lower is not None:
-            match = self.pool.lookup(root, tokens)
-            if match.num_tokens < len(tokens):
-                is_known = chunk.pull is not None and chunk.pull.num_tokens > match.num_tokens
-                is_stored = chunk.generated_tokens > 0 or (is_known and chunk.pull is not None and chunk.pull.tier == STORE)
-                pull = self.lower.expect(*self._rest(root, match, tokens), is_stored=is_stored, is_below=is_known)
-                if pull is not None:
-                    self._pulls[chunk.request_id] = pull
+        """A chunk waits: what lies far away of its context is fetched meanwhile, as far as it is said to be there."""
+        if self.lower is None:
+            return
+        told, tokens = chunk.pull, chunk.context_tokens[:-1]
+        if told is not None:
+            tokens = tokens[: told.num_tokens]
+        match = self.pool.lookup(root, tokens)
+        if match.num_tokens < len(tokens):
+            is_stored = chunk.generated_tokens > 0 or (told is not None and told.tier == STORE)
+            pull = self.lower.expect(*self._rest(root, match, tokens), is_stored=is_stored, is_below=told is not None)
+            if pull is not None:
+                self._pulls[chunk.request_id] = pull
 
     def may_start(self, request_id: str) -> bool:
         """Whether a chunk has nothing to wait for any more."""

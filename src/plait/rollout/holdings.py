@@ -10,7 +10,7 @@ from plait.kv.block_log import DEVICE, DISK, HOST, STORE, BlockNews, keys_in
 from plait.kv.keys import Key
 from plait.rollout.prefix_index import MAX_BLOCKS, Place, PrefixIndex
 from plait.rollout.token_chain import TokenChain
-from plait.types.chunks import PullFrom
+from plait.types.chunks import NOTHING_BELOW, PullFrom
 
 PROMISED = "promised"
 """Blocks that an engine computes just now."""
@@ -59,11 +59,11 @@ class Holdings:
         on_device = max(self._index.reach(self._place(tier, engine), keys) for tier in (DEVICE, PROMISED))
         return self._index.reach(self._place(HOST, engine), keys, on_device), on_device
 
-    def pull(self, engine: str, chain: TokenChain) -> PullFrom | None:
+    def pull(self, engine: str, chain: TokenChain) -> PullFrom:
         """From where the engine can get more than it has at hand."""
         num_blocks, _ = self.at_hand(engine, chain.keys)
         for tier in (DISK, STORE) if num_blocks < len(chain.keys) else ():
             found = self._index.reach(self._place(tier, engine), chain.keys, num_blocks)
             if found > num_blocks:
                 return PullFrom(tier, chain.tokens(found))
-        return None
+        return NOTHING_BELOW

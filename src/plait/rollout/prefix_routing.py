@@ -46,7 +46,7 @@ class PrefixRouter(Router):
             candidates = [engine for engine in candidates if worth[engine.name] == most]
         return emptiest(candidates)
 
-    def pull(self, request: GenerationRequest, group: GroupKey, engine: str) -> PullFrom | None:
+    def pull(self, request: GenerationRequest, group: GroupKey, engine: str) -> PullFrom:
         return self.holdings.pull(engine, self._chain(request, group))
 
     def _chain(self, request: GenerationRequest, group: GroupKey) -> TokenChain:

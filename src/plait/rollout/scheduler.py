@@ -31,7 +31,7 @@ class Placement:
     """To be reserved on the engine until the chunk ends."""
     problem: str = ""
     pull: PullFrom | None = None
-    """What the engine lacks of the context and can get."""
+    """What the engine lacks of the context and can get; None: it has to look."""
 
 
 class Scheduler(Protocol):
