@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 from plait.kv.keys import Key, root_key
 from plait.kv.pool import BLOCK_TOKENS
-from plait.rollout.context_scheduler import ContextScheduler
 from plait.rollout.engine_state import EngineState
 from plait.rollout.holdings import Holdings
 from plait.rollout.request import GenerationRequest
@@ -105,6 +104,6 @@ def root_of(base_digest: str, dtype: str, request: GenerationRequest) -> Key:
 
 
 def prefix_router(scheduler: Scheduler) -> PrefixRouter | None:
-    """Of a scheduler that goes by what engines tell."""
-    router = scheduler.router if isinstance(scheduler, ContextScheduler) else None
+    """Of a scheduler that goes by what engines tell, or one that stands before it."""
+    router = getattr(scheduler, "router", None)
     return router if isinstance(router, PrefixRouter) else None
