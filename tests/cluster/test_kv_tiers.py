@@ -3,11 +3,12 @@
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
-from plait.cluster.kv_tiers import STORE_FOLDER, KvTiers
+from plait.cluster.kv_tiers import STORE_FOLDER, KvTiers, make_tiers
 from plait.config.run import EngineSettings
 from plait.config.store import StoreSettings
 from plait.kv.plan import TierPlan
@@ -63,3 +64,10 @@ def test_a_deployments_blocks_in_mooncake_are_its_own(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "mooncake.store", None)
     with pytest.raises(ConfigError, match=r"plait\[mooncake\]"):
         opened(tiers, "a")
+
+
+def test_mooncake_that_is_not_installed_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mooncake.store", None)
+    store = StoreSettings(kind="mooncake", tokens=1024, address="10.0.0.5:50051")
+    with pytest.raises(ConfigError, match=r'(?s)kind = "mooncake" needs.*plait\[mooncake\]'):
+        make_tiers(Mock(engine=settings(store=store)), "no model", [], None)

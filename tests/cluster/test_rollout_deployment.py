@@ -13,6 +13,7 @@ from plait.cluster.model_messages import ScorePrompt
 from plait.cluster.rollout_deployment import RolloutDeployment
 from plait.cluster.workers import Workers
 from plait.config.run import RunSettings
+from plait.observe.engine_counters import COMPUTED_TOKENS
 from plait.observe.events import EngineSample
 from plait.rollout.request import GenerationRequest
 from plait.types.errors import WorkerFailure
@@ -22,7 +23,7 @@ from plait.types.trajectory import Segment
 from tests.runs import kill, tiny_settings, tiny_task
 
 BASE = PolicyVersion("local", "base", 0)
-NUM_REQUESTS, NUM_TOKENS = 12, 40
+NUM_REQUESTS, NUM_GROUPS, NUM_TOKENS = 12, 3, 40
 
 
 class Deployment(RolloutDeployment):
@@ -69,8 +70,10 @@ class Deployment(RolloutDeployment):
 
 @asynccontextmanager
 async def deployment(folder: Path, num_engines: int) -> AsyncIterator[Deployment]:
+    """Several engines share memory below their own."""
     workers = {"rollout_engines": num_engines, "environment_processes": 1}
     engine = {"max_rows": 4, "slot_tokens": 512, "pool_tokens": 512, "chunk_tokens": 5, "adaptive_concurrency": False}
+    engine |= {"host_tokens": 16384} if num_engines > 1 else {}
     made = Deployment(tiny_settings(folder, tiny_task("a"), workers=workers, engine=engine))
     await made.start()
     try:
@@ -81,10 +84,9 @@ async def deployment(folder: Path, num_engines: int) -> AsyncIterator[Deployment
 
 
 def requests() -> list[GenerationRequest]:
-    """Three groups."""
     return [
         GenerationRequest(
-            f"r{n}", "a", BASE, None, (5, 6, 7, n % 3), SamplingParams(NUM_TOKENS, seed=n), group=f"g{n % 3}"
+            f"r{n}", "a", BASE, None, (5, 6, 7, n % NUM_GROUPS), SamplingParams(NUM_TOKENS, seed=n), group=f"g{n % NUM_GROUPS}"
         )
         for n in range(NUM_REQUESTS)
     ]  # fmt: skip
@@ -132,6 +134,9 @@ def test_requests_of_a_killed_engine_go_on_at_the_other_with_the_same_tokens(tmp
             async with asyncio.timeout(60):
                 while not (rollouts.busy["rollout-0"] and {each.engine for each in rollouts.samples} == {"rollout-0", "rollout-1"}):
                     await asyncio.sleep(0.01)
+            computed = {sample.engine: sample.counters[COMPUTED_TOKENS] for sample in rollouts.engine_samples}
+            assert computed["rollout-0"] == 0, "the replacement finds what the lost one and the other had stored"
+            assert computed["rollout-1"] <= NUM_GROUPS * 3, "prompts at most: what was drawn before the loss is not computed again"
             return segments
 
     async def score_until(rollouts: Deployment, killed: list[int]) -> None:

@@ -64,14 +64,14 @@ def engines_only(settings: RunSettings, folder: Path) -> MakeWorkers:
 
 @asynccontextmanager
 async def deployment(
-    folder: Path, num_engines: int, workers: dict[str, Any], engine: dict[str, Any]
+    folder: Path, num_engines: int, workers: dict[str, Any], engine: dict[str, Any], scheduler: ContextScheduler | None = None
 ) -> AsyncIterator[RolloutDeployment]:
     workers = {"rollout_engines": num_engines, "environment_processes": 1} | workers
     sizes = {"max_rows": 2, "slot_tokens": 512, "pool_tokens": 512, "chunk_tokens": 12, "adaptive_concurrency": False}
     settings = tiny_settings(folder, tiny_task("a"), workers=workers, engine=sizes | engine)
     listener = Mock()
     run, path = folder / "run", settings.model.path
-    made = RolloutDeployment(settings, path, 1, listener, Wandering(), run / "kv", engines_only(settings, run))
+    made = RolloutDeployment(settings, path, 1, listener, scheduler or Wandering(), run / "kv", engines_only(settings, run))
     await made.start()
     try:
         yield made

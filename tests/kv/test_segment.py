@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from plait.kv.block_log import HOST, BlockLog, BlockNews, keys_in
 from plait.kv.block_record import BlockRecord
 from plait.kv.chain import Link
 from plait.kv.segment import EXPECTED_US, HEADER_BYTES, Rank, Segment
@@ -23,6 +24,8 @@ class SegmentMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.segment, self.now_us = make_segment(12), 0
+        self.segment.log = self.log = BlockLog(HOST)
+        self.told: set[bytes] = set()
         self.written: dict[bytes, bytes] = {}
         self.expected: set[bytes] = set()
 
@@ -79,6 +82,9 @@ class SegmentMachine(RuleBasedStateMachine):
     def is_bounded(self) -> None:
         found = [key for key in KEYS if self.segment.find(key) is not None]
         assert len(found) <= self.segment.num_slots <= 12
+        news = self.log.take() or BlockNews(HOST)
+        self.told = (self.told | set(keys_in(news.came))) - set(keys_in(news.went))
+        assert self.told == set(found), "whoever hears of what comes and goes knows what is here"
         assert self.expected <= set(found)
         assert len(self.expected) * PAYLOAD_BYTES <= self.segment.used_bytes <= len(found) * PAYLOAD_BYTES
 

@@ -39,6 +39,16 @@ def test_status_has_a_line_for_each_engine() -> None:
         assert part in line, line
 
 
+def test_pulls_are_shown_where_there_were_any() -> None:
+    counters = {"pulls": 2.0, "pulled_bytes": 1.5 * 2**20, "device_hit_tokens": 1.0}
+    events = [*sample_events(num_steps=1, resume_after=None), sample(19, engine="rollout-9", counters=counters)]
+    stream = io.StringIO()
+    Console(file=stream, width=140).print(render_run(RunSummary(events).snapshot(START_S + 20), 140, 100))
+    lines = [line for line in stream.getvalue().splitlines() if "reserved" in line]
+    assert ["2 pulls of 1.5 MiB" in line for line in lines] == ["rollout-9" in line for line in lines]
+    assert "100 %, 2 pulls of 1.5 MiB" in build_report(list(events))
+
+
 def test_the_report_has_engines_and_tails() -> None:
     html = build_report(list(sample_events(num_steps=3, resume_after=None)))
     section = html.split('<section id="engines">')[1].split("</section>")[0]

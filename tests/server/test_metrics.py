@@ -9,6 +9,8 @@ from plait.cluster.messages import Busy
 from plait.cluster.model_messages import CallDone
 from plait.rollout.context_scheduler import ContextScheduler
 from plait.rollout.engine_state import EngineState
+from plait.rollout.holdings import Holdings
+from plait.rollout.prefix_routing import PrefixRouter, prefix_router
 from plait.rollout.request import GenerationRequest
 from plait.server import metrics as metrics_module
 from plait.server.call import Call, CallFailure, CallResult, Kind
@@ -104,6 +106,12 @@ def test_a_sample_waits_until_its_first_tokens_and_takes_until_its_last() -> Non
     scheduler.finish("a")
     assert value(metrics, "plait_sample_wait_seconds_count") == 1
     assert value(metrics, "plait_sample_seconds_count") == 1
+
+
+def test_a_deployment_finds_the_router_behind_it() -> None:
+    router = PrefixRouter(Holdings())
+    assert prefix_router(ObservedScheduler(Metrics(), ContextScheduler(router=router))) is router
+    assert prefix_router(scheduler_of(Metrics())) is None, "it goes by where things ran"
 
 
 def test_a_cancelled_sample_leaves_nothing_behind() -> None:

@@ -19,10 +19,14 @@ from plait.config.explain import BYTES_PER_VALUE
 from plait.config.run import EngineSettings
 from plait.config.store import StoreSettings
 from plait.kv.disk_store import clear_folder
+from plait.kv.mooncake_store import check_installed
 from plait.kv.plan import StorePlan, TierPlan, memory_bytes
 from plait.kv.pool import BLOCK_TOKENS
 from plait.kv.shared_memory import SharedMemory
 from plait.models.hf_config import read_config
+from plait.rollout.holdings import Holdings
+from plait.rollout.prefix_routing import PrefixRouter
+from plait.rollout.routing import Router
 
 STORE_FOLDER = "store"
 
@@ -74,9 +78,11 @@ class KvTiers:
 
 
 def make_tiers(settings: ComputeSettings, model_path: str, configured: Sequence[Configure], folder: Path | None) -> KvTiers | None:
-    """None: the settings ask for none."""
+    """None: the settings ask for none. ConfigError before anything is started if what they ask for is not installed."""
     if not settings.engine.host_tokens:
         return None
+    if settings.engine.store is not None and settings.engine.store.kind == "mooncake":
+        check_installed()
     engines = [one.name for one in configured if ROLLOUT in one.roles]
     token_bytes = read_config(Path(model_path)).cache_bytes_per_token(BYTES_PER_VALUE[settings.model.dtype])
     where = folder or Path(tempfile.gettempdir()) / "plait-kv"
@@ -86,6 +92,13 @@ def make_tiers(settings: ComputeSettings, model_path: str, configured: Sequence[
 def are_apart(settings: ComputeSettings) -> bool:
     """Whether engines may run on several machines."""
     return settings.workers.executor == "ray"
+
+
+def make_router(settings: ComputeSettings) -> Router:
+    """By what engines tell of their caches, where that is of use: there are several, or tiers below the one."""
+    is_of_use = settings.workers.rollout_engines > 1 or settings.engine.host_tokens > 0
+    does_tell = settings.engine.kind == "plait"
+    return PrefixRouter(Holdings(is_apart=are_apart(settings))) if does_tell and is_of_use else Router()
 
 
 def with_tiers(configuration: Configure, tiers: KvTiers) -> Configure:

@@ -4,6 +4,7 @@ import msgspec
 
 from plait.cluster.model_messages import CallDone, CallFailed, ModelMessage, ModelOpened, PromptScored, ScorePrompt
 from plait.drafting.draft import DraftIncrement
+from plait.kv.block_log import BlockNews
 from plait.kv.plan import TierPlan
 from plait.observe.events import StepCommitted
 from plait.transport import Codec
@@ -55,6 +56,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     """Where workers of this controller on one machine keep what each would otherwise test for itself; empty: nowhere."""
     has_siblings: bool = False
     """There are other engines, which are to hear what is drawn here if there is drafting."""
+    tells_blocks: bool = False
+    """The controller is to hear which blocks of cache come and go."""
 
 
 class SubmitChunks(msgspec.Struct, frozen=True, tag="submit"):
@@ -169,6 +172,8 @@ class StartFailed(msgspec.Struct, frozen=True, tag="start_failed"):
 
 class ChunksDone(msgspec.Struct, frozen=True, tag="chunks_done"):
     results: tuple[ChunkResult, ...]
+    news: tuple[BlockNews, ...] = ()
+    """Of the engine's caches: what these chunks and others have left there or made room with."""
 
 
 class TaskOpened(msgspec.Struct, frozen=True, tag="task_opened"):
@@ -214,6 +219,7 @@ class EngineStats(msgspec.Struct, frozen=True, tag="engine_stats"):
     """Chunks that it was given and has not begun."""
     counters: dict[str, float] = {}
     """Totals since the worker started, by the names of `observe.engine_counters` and any others."""
+    news: tuple[BlockNews, ...] = ()
 
 
 class TokensDrawn(msgspec.Struct, frozen=True, tag="tokens_drawn"):

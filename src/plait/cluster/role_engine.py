@@ -61,6 +61,7 @@ def tier_counts(kv: KvManager) -> dict[str, float]:
     counts: dict[str, float] = {
         "host_evicted_blocks": told.host.evictions, "moved_tokens": told.moved_tokens,
         "device_misses": told.device.misses, "device_used_bytes": told.device.used_bytes,
+        counters.PULLS: told.pulls, counters.PULLED_BYTES: told.pulled_bytes,
     }  # fmt: skip
     counts["corrupt_blocks"] = sum(tier.corrupt for tier in tiers.values())
     for name, tier in tiers.items():

@@ -18,7 +18,7 @@ from plait.cluster.controller_folder import controller_folder
 from plait.cluster.deployment_listener import DeploymentListener
 from plait.cluster.engine_sampler import EngineSampler
 from plait.cluster.executors.choice import make_executor
-from plait.cluster.kv_tiers import make_tiers, with_tiers
+from plait.cluster.kv_tiers import make_router, make_tiers, with_tiers
 from plait.cluster.length_keeper import LengthKeeper
 from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, Starting, TokensDrawn
 from plait.cluster.model_messages import DiscardGradients, PromptScored
@@ -28,11 +28,13 @@ from plait.cluster.sibling_tokens import SiblingTokens
 from plait.cluster.trainer_messages import ToTrainer, Work, owner_of
 from plait.cluster.trainer_router import TrainerRouter
 from plait.cluster.workers import ComputeSettings, MakeWorkers, WorkerEngine, Workers, configurations
+from plait.kv.block_log import BlockNews
 from plait.observe.events import EngineSample
 from plait.rollout.buffer import TURNS
 from plait.rollout.concurrency import ConcurrencyController
 from plait.rollout.context_scheduler import ContextScheduler, SchedulerLimits
 from plait.rollout.length_estimates import LengthHistory
+from plait.rollout.prefix_routing import prefix_router, root_of
 from plait.rollout.scheduler import Scheduler
 from plait.rollout.service import RolloutService
 from plait.types.errors import WorkerFailure
@@ -61,7 +63,13 @@ class RolloutDeployment:
         history: LengthHistory | None = None,
     ) -> None:
         self._engine, self._listener = settings.engine, listener
+        if scheduler is None:
+            scheduler = own = make_scheduler(settings)
+            history = own.history
+        self._router, self._dtype = prefix_router(scheduler), settings.model.dtype
         configured = configurations(settings, model_path, num_tasks)
+        if self._router is not None:
+            configured = [msgspec.structs.replace(one, tells_blocks=True) for one in configured]
         if kv_folder is not None:
             answers_folder = controller_folder(kv_folder.parent)
             configured = [msgspec.structs.replace(one, answers_folder=answers_folder) for one in configured]
@@ -77,9 +85,6 @@ class RolloutDeployment:
         )  # fmt: skip
         max_rows = settings.engine.max_rows
         self.concurrency = {name: ConcurrencyController(max_rows, max_rows // 2) for name in self.workers.engine_names}
-        if scheduler is None:
-            scheduler = own = make_scheduler(settings)
-            history = own.history
         self.lengths = LengthKeeper(lengths_file(kv_folder), history) if kv_folder and history is not None else None
         self.rollout = RolloutService(settings.engine.chunk_tokens, self._max_rows, scheduler, settings.model.max_context_tokens)
         if settings.engine.drafting != "off":
@@ -122,6 +127,8 @@ class RolloutDeployment:
         if self.lengths is not None:
             self.lengths.load()
         ready = await self.workers.start()
+        if self._router is not None:
+            self._router.root_of = partial(root_of, ready.base_digest, self._dtype)
         for name in self.workers.engine_names:
             self._attach(name)
         self.workers.lend_threads(trainer_is_idle=True)
@@ -172,7 +179,8 @@ class RolloutDeployment:
 
     def _on_message(self, worker: str, message: FromWorker) -> None:
         match message:
-            case ChunksDone(results):
+            case ChunksDone(results, news):
+                self._heard(worker, news)
                 self.rollout.on_results(results)
                 if self.lengths is not None:
                     self.lengths.changed()
@@ -196,6 +204,7 @@ class RolloutDeployment:
         self._listener.on_message(worker, busy)
 
     def _on_stats(self, worker: str, stats: EngineStats) -> None:
+        self._heard(worker, stats.news)
         state = next(state for state in self.rollout.engines if state.name == worker)
         sample = EngineSample(
             time_s=stats.time_s, engine=worker, num_rows=stats.num_rows, num_waiting=stats.num_waiting,
@@ -205,6 +214,10 @@ class RolloutDeployment:
         told = self._sampler.take(sample)
         if told is not None:
             self._listener.on_engine(told)
+
+    def _heard(self, engine: str, news: Sequence[BlockNews]) -> None:
+        if self._router is not None:
+            self._router.holdings.heard(engine, news)
 
     def _on_lost(self, worker: str, roles: Sequence[str], failure: WorkerFailure) -> None:
         self._listener.on_worker_lost(worker, roles, failure)
@@ -238,4 +251,5 @@ def make_scheduler(settings: ComputeSettings) -> ContextScheduler:
     """As `engine.scheduling` says, with turns such that `TURNS` queues share the rows when all have more work than fits."""
     num_rows = settings.workers.rollout_engines * settings.engine.max_rows
     uses_context = settings.engine.scheduling == "context"
-    return ContextScheduler(limits=SchedulerLimits(turn_chunks=max(1, num_rows // TURNS), uses_context=uses_context))
+    limits = SchedulerLimits(turn_chunks=max(1, num_rows // TURNS), uses_context=uses_context)
+    return ContextScheduler(limits=limits, router=make_router(settings))

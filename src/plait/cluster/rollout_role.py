@@ -25,6 +25,7 @@ from plait.cluster.trained_weights import read_model
 from plait.engine.adapters import AdapterStore, Weights
 from plait.engine.score import ScoreRequest, Scores
 from plait.engine.scorer import BATCH_TOKENS, Scorer
+from plait.kv.block_log import BlockNews
 from plait.lora.mix import FusedAdapter
 from plait.lora.peft_config import parse_peft_config
 from plait.lora.peft_format import from_peft_tensors
@@ -63,6 +64,10 @@ class RolloutHalf(Protocol):
 
     def drawn(self) -> list[FromWorker]: ...
 
+    def news(self) -> tuple[BlockNews, ...]:
+        """Which blocks of cache have come and gone since it was asked last."""
+        ...
+
     def stats(self, now_s: float) -> EngineStats: ...
 
     def score(self) -> list[PromptScored]: ...
@@ -84,6 +89,7 @@ class RolloutRole:
         made = RoleEngine(settings, decoder, adapters, base_digest, batch_invariant, tokenizer.decode)
         self.engine, self._drafter, self._tells_drawn = made.engine, made.drafter, settings.has_siblings
         self.counters.append(made.counters)
+        self._block_logs = self.engine.kv.tell() if settings.tells_blocks else []
 
     def handle(self, message: RolloutMessage) -> list[FromWorker]:
         match message:
@@ -142,6 +148,9 @@ class RolloutRole:
         updates = self._drafter.updates() if self._drafter is not None else []
         return [TokensDrawn(tuple(updates))] if updates and self._tells_drawn else []
 
+    def news(self) -> tuple[BlockNews, ...]:
+        return tuple(one for log in self._block_logs if (one := log.take()) is not None)
+
     def stats(self, now_s: float) -> EngineStats:
         counts: dict[str, float] = {
             counters.COMPUTED_TOKENS: self.engine.num_prefilled_tokens,
@@ -151,7 +160,7 @@ class RolloutRole:
             counts |= more()
         lower = sum(counts.get(name, 0.0) for tier, name in counters.HIT_TOKENS.items() if tier != "device")
         counts[counters.HIT_TOKENS["device"]] = max(0.0, self._num_hit_tokens - lower)
-        return EngineStats(now_s, len(self.engine.rows), len(self.engine.waiting), counts)
+        return EngineStats(now_s, len(self.engine.rows), len(self.engine.waiting), counts, self.news())
 
     def score(self) -> list[PromptScored]:
         """One forward pass over prompts: those that are complete. The time of a pass is shared out by tokens."""

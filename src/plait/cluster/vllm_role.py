@@ -10,6 +10,7 @@ from plait.engine.limits import EngineLimits
 from plait.engine.vllm.adapters import VllmAdapters
 from plait.engine.vllm.engine import VllmEngine
 from plait.engine.vllm.start import make_llm
+from plait.kv.block_log import BlockNews
 from plait.models.hf_config import read_json
 from plait.models.tokenizer import Tokenizer
 from plait.observe import engine_counters as counters
@@ -68,6 +69,9 @@ class VllmRole:
 
     def drawn(self) -> list[FromWorker]:
         return []
+
+    def news(self) -> tuple[BlockNews, ...]:
+        return ()
 
     def score(self) -> list[PromptScored]:
         return []

@@ -194,7 +194,7 @@ class Worker:
         start_s = time.time()
         results, num_tokens, num_rows = rollout.work()
         if results:
-            self.send(ChunksDone(tuple(results)))
+            self.send(ChunksDone(tuple(results), rollout.news()))
         self._send_all(rollout.drawn())
         now_s = time.time()
         self._send_all(self.meter.add(start_s, now_s, num_tokens, num_rows=num_rows))

@@ -3,7 +3,8 @@
 - What is loaded are the bits that were stored, for this very policy and these very tokens; what is not found is computed again.
 - Without lower tiers the device's pool is all there is. With them a row goes on wherever they reach, without computing its
   context again.
-- What has to come from another node is pulled from the moment a chunk is submitted; the chunk starts when it is here, or late.
+- What has to come from another node, or from the disk if the controller says so, is pulled from the moment a chunk is submitted:
+  the chunk starts when it is here, or late.
 - A handle names a stored sequence: its last block, the number of tokens of its prompt, and when it was stored. "" names nothing.
 """
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from plait.engine.cache import BlockStorage
 from plait.engine.kv_blocks import BlockCodec
 from plait.engine.row import Row
+from plait.kv.block_log import DEVICE, STORE, BlockLog
 from plait.kv.chain import Link, chain
 from plait.kv.counters import KvCounters, TierCounters
 from plait.kv.keys import Key
@@ -44,15 +46,24 @@ class KvManager:
         self.lower = lower
         lower.counters.device = self._device_counters
 
+    def tell(self) -> list[BlockLog]:
+        """Logs of which blocks come to each tier from now on, and go from it. Whoever asks is to empty them."""
+        self.pool.log = BlockLog(DEVICE)
+        return [self.pool.log, *(self.lower.tell() if self.lower is not None else [])]
+
     def expect(self, chunk: Chunk, root: Key) -> None:
-        """A chunk waits: what lies far away of its context is fetched meanwhile."""
-        tokens = chunk.context_tokens[:-1]
-        if self.lower is not None:
-            match = self.pool.lookup(root, tokens)
-            if match.num_tokens < len(tokens):
-                pull = self.lower.expect(*self._rest(root, match, tokens), is_stored=chunk.generated_tokens > 0)
-                if pull is not None:
-                    self._pulls[chunk.request_id] = pull
+        """A chunk waits: what lies far away of its context is fetched meanwhile, as far as it is said to be there."""
+        if self.lower is None:
+            return
+        told, tokens = chunk.pull, chunk.context_tokens[:-1]
+        if told is not None:
+            tokens = tokens[: told.num_tokens]
+        match = self.pool.lookup(root, tokens)
+        if match.num_tokens < len(tokens):
+            is_stored = chunk.generated_tokens > 0 or (told is not None and told.tier == STORE)
+            pull = self.lower.expect(*self._rest(root, match, tokens), is_stored=is_stored, is_below=told is not None)
+            if pull is not None:
+                self._pulls[chunk.request_id] = pull
 
     def may_start(self, request_id: str) -> bool:
         """Whether a chunk has nothing to wait for any more."""

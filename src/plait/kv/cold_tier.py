@@ -9,9 +9,11 @@ from functools import partial
 from typing import TypeVar
 
 from plait.kv.background import Background
+from plait.kv.block_log import BlockLog
 from plait.kv.block_record import BlockRecord, decode, encode
 from plait.kv.block_store import BlockStore
 from plait.kv.counters import TierCounters
+from plait.kv.disk_store import DiskStore
 from plait.kv.keys import Key
 
 T = TypeVar("T")
@@ -23,12 +25,22 @@ MAX_PENDING = 64
 class ColdTier:
     """Written blocks go to the first store; blocks are looked for in all, in order."""
 
+    log: BlockLog | None = None
+    """Told of what is on its way here, and of what is here no more as far as is known."""
+
     def __init__(self, stores: Sequence[BlockStore], capacity_bytes: int = 0, max_pending: int = MAX_PENDING) -> None:
         self._stores, self._max_pending = tuple(stores), max_pending
         self._writer = Background("kv-write")
         self._lock = threading.Lock()
         self._pending: dict[Key, BlockRecord] = {}
         self.counters = TierCounters(capacity_bytes=capacity_bytes)
+
+    def tell(self, log: BlockLog) -> None:
+        """The log hears from now on. What a store gives up by itself it hears of disks only."""
+        self.log = log
+        for store in self._stores:
+            if isinstance(store, DiskStore):
+                store.log = log
 
     def get(self, key: Key) -> BlockRecord | None:
         with self._lock:
@@ -44,6 +56,7 @@ class ColdTier:
         if record is None:
             self.counters.corrupt += 1
             self._try(partial(store.remove, key))
+            self._went(key)
         return record
 
     def put_later(self, record: BlockRecord) -> None:
@@ -53,6 +66,8 @@ class ColdTier:
                 self.counters.failures += 1
                 return
             self._pending[record.link.key] = record
+        if self.log is not None:
+            self.log.came(record.link.key)
         self._writer.submit(self._write, record)
 
     def _write(self, record: BlockRecord) -> None:
@@ -66,6 +81,12 @@ class ColdTier:
             self.counters.written_bytes += len(data) * is_written
             if self._pending.get(key) is record:
                 del self._pending[key]
+        if is_wanted and self.log is not None:
+            (self.log.came if is_written else self.log.went)(key)
+
+    def _went(self, key: Key) -> None:
+        if self.log is not None:
+            self.log.went(key)
 
     def _put(self, key: Key, data: bytes) -> bool:
         self._stores[0].put(key, data)
@@ -81,6 +102,7 @@ class ColdTier:
         for key in keys:
             for store in self._stores:
                 self._try(partial(store.remove, key))
+            self._went(key)
 
     def _try(self, call: Callable[[], T]) -> T | None:
         try:

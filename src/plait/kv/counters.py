@@ -40,3 +40,7 @@ class KvCounters:
     moved_tokens: int = 0
     prefetched: int = 0
     """Blocks fetched from disk or store before they were asked for."""
+    pulls: int = 0
+    """Of chunks that waited for blocks from there, and got some,"""
+    pulled_bytes: int = 0
+    """so many."""

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
+from plait.kv.block_log import BlockLog
 from plait.kv.keys import KEY_BYTES, Key
 
 _PART = ".part"
@@ -18,6 +19,9 @@ _PART = ".part"
 
 class DiskStore:
     """Keeps up to `capacity_bytes` in `folder`, and finds what the `peers` keep in theirs."""
+
+    log: BlockLog | None = None
+    """Told of what makes room for others."""
 
     def __init__(self, folder: str | os.PathLike[str], capacity_bytes: int, peers: Sequence[str | os.PathLike[str]] = ()) -> None:
         self.folder, self.capacity_bytes = Path(folder), capacity_bytes
@@ -86,6 +90,8 @@ class DiskStore:
                 self._forget(name)
                 self.evictions += used_s is not None
             (self.folder / name).unlink(missing_ok=True)
+            if self.log is not None:
+                self.log.went(bytes.fromhex(name))
 
     def _forget(self, name: str) -> None:
         size, _ = self._files.pop(name, (0, 0.0))

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from plait.kv.block_log import BlockLog
 from plait.kv.block_record import BlockRecord
 from plait.kv.chain import Link
 from plait.kv.counters import TierCounters
@@ -33,6 +34,10 @@ class HostTier:
             return cls.attach(memory.path, (), payload_bytes)
         finally:
             memory.close()
+
+    def tell(self, log: BlockLog) -> None:
+        """The log hears from now on what comes to this engine's own segment, and what it gives up."""
+        self._own.log = log
 
     @property
     def payload_bytes(self) -> int:

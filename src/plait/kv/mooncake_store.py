@@ -7,6 +7,7 @@ itself, and loses what lies in a process that ends. While the master is gone cal
 import errno
 import os
 import socket
+from importlib.util import find_spec
 from typing import Any
 
 from plait.kv.keys import Key
@@ -14,6 +15,7 @@ from plait.types.errors import ConfigError
 
 _NO_ROOM = -200
 _NOT_FOUND = -704
+_REMEDY = "Install plait[mooncake], and the system libraries libibverbs1 librdmacm1 libnuma1 libcurl4 liburing2."
 
 
 class MooncakeStore:
@@ -65,16 +67,23 @@ class MooncakeStore:
         self._store.close()
 
 
+def check_installed() -> None:
+    """ConfigError if the library is not here. Nothing is loaded, and nobody is asked."""
+    try:
+        is_here = find_spec("mooncake.store") is not None
+    except ModuleNotFoundError:
+        is_here = False
+    if not is_here:
+        raise ConfigError('[engine.store] kind = "mooncake" needs the package mooncake, which is not installed.', _REMEDY)
+
+
 def library() -> Any:
     """The client's class; ConfigError if it is not installed."""
     os.environ.setdefault("GLOG_minloglevel", "3")  # It tells of every failure on stderr, and Plait does once.
     try:
         from mooncake.store import MooncakeDistributedStore
     except ImportError as error:
-        raise ConfigError(
-            f"the store between nodes needs mooncake, which cannot be imported: {error}.",
-            "Install plait[mooncake], and the system libraries libibverbs1 librdmacm1 libnuma1 libcurl4 liburing2.",
-        ) from error
+        raise ConfigError(f"the store between nodes needs mooncake, which cannot be imported: {error}.", _REMEDY) from error
     return MooncakeDistributedStore
 
 

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from plait.kv.block_log import BlockLog
 from plait.kv.keys import Key, block_key
 
 BLOCK_TOKENS = 16
@@ -49,6 +50,9 @@ class Match:
 
 class BlockPool:
     """Decides where cached tokens lie; the tensors are the engine's."""
+
+    log: BlockLog | None = None
+    """Told of what comes and goes."""
 
     def __init__(self, num_blocks: int, block_tokens: int) -> None:
         self.num_blocks, self.block_tokens = num_blocks, block_tokens
@@ -139,6 +143,8 @@ class BlockPool:
         self._blocks[block.key] = block
         siblings = self._roots.setdefault(root, set()) if parent == root else self._blocks[parent].children
         siblings.add(block.key)
+        if self.log is not None:
+            self.log.came(block.key)
         return block
 
     def _take(self) -> int | None:
@@ -154,6 +160,8 @@ class BlockPool:
     def _remove(self, block: Block) -> None:
         del self._blocks[block.key]
         self._free.append(block.index)
+        if self.log is not None:
+            self.log.went(block.key)
         siblings = self._children(block.parent)
         siblings.discard(block.key)
         if not siblings:

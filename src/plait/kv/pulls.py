@@ -15,6 +15,8 @@ from plait.kv.keys import Key
 
 NUM_THREADS = 4
 """Pulls under way at one time; each reads one block after another."""
+TIMEOUT_S = 1.0
+"""Longest that a chunk waits where there is no store to say so."""
 PATIENCE_S = 0.05
 LOOK_S = 0.005
 """A patient pull looks again for what it does not find, for so long in all, so often."""
@@ -27,6 +29,8 @@ class Pull:
 
     def __init__(self, until_s: float, patience_s: float = 0.0) -> None:
         self.until_s, self._patience_s = until_s, patience_s
+        self.num_bytes = 0
+        """Has come."""
         self._ended = threading.Event()
 
     @property

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 
+from plait.kv.block_log import BlockLog
 from plait.kv.block_record import BlockRecord
 from plait.kv.chain import IDENTITY_BYTES, Link
 from plait.kv.keys import KEY_BYTES, Key
@@ -48,6 +49,9 @@ _RANKS = frozenset(Rank)
 
 class Segment:
     """`payload_bytes` of every block are the same. Times are microseconds of a clock all processes share."""
+
+    log: BlockLog | None = None
+    """Of the owner: told of what it writes, of what makes room for that, and of what it finds corrupt."""
 
     def __init__(self, memory: mmap.mmap, payload_bytes: int) -> None:
         self._memory, self.payload_bytes = memory, payload_bytes
@@ -109,6 +113,8 @@ class Segment:
             return record, False
         if is_same:
             self._set_key(slot, _NO_KEY)
+            if self.log is not None:
+                self.log.went(key)
         return None, is_same
 
     def _header(self, slot: int) -> bytes:
@@ -198,8 +204,17 @@ class Segment:
     def _fill(self, slot: int, record: BlockRecord, rank: Rank, now_us: int) -> None:
         start = slot * HEADER_BYTES
         generation = (_STATE.unpack_from(self._memory, start + IDENTITY_BYTES)[0] + 1) % 2**32
+        old = self._memory[start : start + KEY_BYTES]
         self._set_key(slot, _NO_KEY)
         self._payload(slot)[:] = record.payload
         state = _STATE.pack(generation, record.checksum, now_us, rank)
         self._memory[start + KEY_BYTES : start + HEADER_BYTES] = record.link.pack()[KEY_BYTES:] + state
         self._set_key(slot, record.link.key)
+        if self.log is not None:
+            self._tell(self.log, old, record.link.key)
+
+    def _tell(self, log: BlockLog, old: Key, new: Key) -> None:
+        """A block that has moved to its other set is still here."""
+        if old != _NO_KEY and self.find(old) is None:
+            log.went(old)
+        log.came(new)

@@ -2,8 +2,8 @@
 
 - A block is stored in the host tier when its chunk ends. If it must leave while it is expected, it goes to the cold tier.
 - It is put into the store between nodes, if there is one, as soon as it is stored here, for engines that read no memory of ours.
-- What a waiting chunk will need of the cold tier is fetched into the host tier meanwhile. Of the store it is pulled before the
-  chunk starts (`Pull`): nobody reads there while others decode.
+- What a waiting chunk will need of the cold tier is fetched into the host tier meanwhile. Of the store, and where a pull is asked
+  for, it comes before the chunk starts (`Pull`): nobody reads there while others decode.
 - Whatever cannot be found, read or written is missing, and is counted.
 """
 
@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from plait.kv.background import Background
+from plait.kv.block_log import DISK, HOST, STORE, BlockLog
 from plait.kv.block_record import BlockRecord, Payload
 from plait.kv.chain import Link, chain, next_links
 from plait.kv.cold_tier import ColdTier
 from plait.kv.counters import KvCounters
 from plait.kv.host_tier import HostTier, clock_us
 from plait.kv.keys import Key
-from plait.kv.pulls import PATIENCE_S, Pull, Pulls
+from plait.kv.pulls import PATIENCE_S, TIMEOUT_S, Pull, Pulls
 from plait.kv.segment import Rank
 from plait.kv.store_tier import StoreTier
 
@@ -26,12 +27,23 @@ class LowerTiers:
     def __init__(self, host: HostTier, cold: ColdTier | None, block_tokens: int, store: StoreTier | None = None) -> None:
         self.host, self.cold, self.far, self._block_tokens = host, cold, store, block_tokens
         self._reader = Background("kv-read")
-        self._pulls = Pulls(self._pull, store.timeout_s) if store is not None else None
+        has_below = cold is not None or store is not None
+        self._pulls = Pulls(self._pull, store.timeout_s if store is not None else TIMEOUT_S) if has_below else None
         self.counters = KvCounters(host=host.counters)
         if cold is not None:
             self.counters.cold = cold.counters
         if store is not None:
             self.counters.store = store.counters
+
+    def tell(self) -> list[BlockLog]:
+        """Logs of what comes to each tier from now on, and goes from it."""
+        tiers = {HOST: self.host, DISK: self.cold, STORE: self.far}
+        logs = []
+        for name, tier in tiers.items():
+            if tier is not None:
+                logs.append(BlockLog(name))
+                tier.tell(logs[-1])
+        return logs
 
     # ---- finding
 
@@ -83,15 +95,17 @@ class LowerTiers:
         counters.hit_tokens += link.num_tokens
         return record
 
-    def expect(self, parent: Key, tokens: tuple[int, ...], start: int, is_stored: bool = False) -> Pull | None:
+    def expect(
+        self, parent: Key, tokens: tuple[int, ...], start: int, is_stored: bool = False, *, is_below: bool = False
+    ) -> Pull | None:
         """Bring up what lies below the host tier of these tokens, on another thread. What is to be waited for, if anything.
 
-        `is_stored`: some engine has had all of them, perhaps a moment ago.
+        `is_stored`: some engine has had all of them, perhaps a moment ago. `is_below`: some are known to lie below the host tier.
         """
         if start >= len(tokens) or (self.cold is None and not self._is_far_on):
             return None
         links = list(chain(parent, tokens, self._block_tokens, start))
-        if self._pulls is None or not self._is_far_on:
+        if self._pulls is None or not (is_below or self._is_far_on):
             self._reader.submit(self._fetch, links)
         elif any(self.host.link(link.key) is None for link in links):
             return self._pulls.start(links, PATIENCE_S if is_stored else 0.0)
@@ -113,10 +127,12 @@ class LowerTiers:
             while record is None and pull is not None and self._is_far_on and pull.looks_again():
                 record = self._from_below(link)
             if record is None:
-                self.counters.store.misses += pull is not None
+                self.counters.store.misses += pull is not None and self.far is not None
                 break
             self._put(record, Rank.EXPECTED, clock_us())
             self.counters.prefetched += 1
+            if pull is not None:
+                pull.num_bytes += len(record.payload)
         return True
 
     def _from_below(self, link: Link) -> BlockRecord | None:
@@ -127,10 +143,11 @@ class LowerTiers:
         return None
 
     def _pull(self, links: Sequence[Link], pull: Pull) -> None:
-        assert self.far is not None
         begin_s = time.monotonic()
-        if not self._fetch(links, pull):
+        if not self._fetch(links, pull) and self.far is not None:
             self.far.gave_up(time.monotonic() - begin_s)
+        self.counters.pulls += pull.num_bytes > 0
+        self.counters.pulled_bytes += pull.num_bytes
 
     # ---- storing
 

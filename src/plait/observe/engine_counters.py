@@ -12,6 +12,10 @@ COMPUTED_TOKENS = "computed_prompt_tokens"
 DECODED_TOKENS = "decoded_tokens"
 HIT_TOKENS = {"device": "device_hit_tokens", "host": "host_hit_tokens", "disk": "disk_hit_tokens", "store": "store_hit_tokens"}
 """Context tokens that came from each tier of the cache."""
+PULLS = "pulls"
+"""Chunks that waited for blocks from a disk or a store, and got some,"""
+PULLED_BYTES = "pulled_bytes"
+"""so many."""
 DRAFTED_TOKENS = "drafted_tokens"
 """Proposed."""
 ACCEPTED_TOKENS = "accepted_tokens"
@@ -36,6 +40,12 @@ def hit_share(counters: Mapping[str, float], tiers: Iterable[str] = HIT_TOKENS) 
     hits = {tier: counters.get(name, 0.0) for tier, name in HIT_TOKENS.items()}
     needed = sum(hits.values()) + counters.get(COMPUTED_TOKENS, 0.0)
     return sum(hits[tier] for tier in tiers) / needed if needed else None
+
+
+def pulls_text(counters: Mapping[str, float]) -> str:
+    """Empty if nothing was pulled."""
+    pulls, mebibytes = counters.get(PULLS, 0.0), counters.get(PULLED_BYTES, 0.0) / 2**20
+    return f"{pulls:,.0f} pull{'' if pulls == 1 else 's'} of {mebibytes:,.1f} MiB" if pulls else ""
 
 
 def acceptance(counters: Mapping[str, float]) -> float | None:

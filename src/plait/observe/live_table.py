@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from plait.observe.engine_counters import pulls_text
 from plait.observe.group_lines import group_lines
 from plait.observe.snapshot import EngineSnapshot, RunSnapshot, TaskSnapshot, WorkerSnapshot
 from plait.observe.text import bar, duration, last_line, model_name, one_line, percent, sparkline
@@ -158,6 +159,8 @@ def _engine_text(engine: EngineSnapshot) -> str:
         f"hits {percent(engine.hit_share)}",
         f"{engine.num_moves:,} moves",
     ]
+    if pulls := pulls_text(engine.counters):
+        parts.append(pulls)
     if engine.acceptance is not None:
         parts.append(f"accepted {percent(engine.acceptance)} of drafts of {engine.draft_length or 0:.1f}")
     return " · ".join(parts)

@@ -199,9 +199,10 @@ class ContextScheduler:
         ]  # fmt: skip
         if candidates:
             name = self.router.choose(request, sample.group.key, candidates)
+            pull = self.router.pull(request, sample.group.key, name)
             self.router.started(request, sample.group.key, name)
             self._run(sample, name, budget)
-            return Placement(request, name, budget, footprint)
+            return Placement(request, name, budget, footprint, pull=pull)
         if problem := misfit(request, footprint, engines):
             self._run(sample, "", 0)
             return Placement(request, "", budget, footprint, problem=problem)

@@ -89,7 +89,7 @@ class Dispatcher:
         is_ample = not self.scheduler.num_waiting
         for placement in placed:
             stretch = self._stretches.grant(placement.request.chunk_id, placement, engines) if is_ample else 0
-            chunk = placement.request.next_chunk(placement.budget_tokens, stretch)
+            chunk = placement.request.next_chunk(placement.budget_tokens, stretch, placement.pull)
             handed.chunks.setdefault(placement.engine, []).append(chunk)
         handed.end_stretches = self._stretches.take_back(engines, self.scheduler.num_waiting)
         return handed

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from plait.types.chunks import Chunk, ChunkResult
+from plait.types.chunks import Chunk, ChunkResult, PullFrom
 from plait.types.policy import AdapterRef, PolicyVersion
 from plait.types.sampling import SamplingParams, StopReason
 from plait.types.trajectory import Segment
@@ -54,7 +54,7 @@ class GenerationRequest:
             remaining = max(1, min(remaining, self.max_context_tokens - len(self.context_tokens) - len(self.tokens)))
         return remaining
 
-    def next_chunk(self, chunk_tokens: int, stretch_tokens: int = 0) -> Chunk:
+    def next_chunk(self, chunk_tokens: int, stretch_tokens: int = 0, pull: PullFrom | None = None) -> Chunk:
         """The chunk that goes on from what has been drawn; the limits of the whole request hold across cuts."""
         return Chunk(
             request_id=self.chunk_id or self.request_id,
@@ -68,6 +68,7 @@ class GenerationRequest:
             group=self.group,
             generation=self.request_id,
             stretch_tokens=stretch_tokens,
+            pull=pull,
         )
 
     def problem_with(self, result: ChunkResult) -> str:

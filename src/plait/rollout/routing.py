@@ -1,15 +1,16 @@
 """On which engine a chunk runs: where its prefix is, within a bound on the load. Pure.
 
 After Seer (arXiv 2511.14617, section on the global pool): while the rows of the engines in question differ by at most `max_spread`,
-and by a quarter of the most, the one with the longest matching prefix, else the one with the fewest rows. What engines hold is
-taken to be what ran there: the request's own last chunk, or a sibling's prompt. What the chosen one lacks it pulls by itself from
-the lower tiers of the cache, which engines share (`kv.tiers`).
+and by a quarter of the most, the one with the longest matching prefix, else the one with the fewest rows. Here, what engines hold
+is taken to be what ran there: the request's own last chunk, or a sibling's prompt; `prefix_routing` goes by what they have told.
+What the chosen one lacks it gets from the lower tiers of the cache, which engines share (`kv.tiers`).
 """
 
 from collections.abc import Sequence
 
 from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
+from plait.types.chunks import PullFrom
 
 GroupKey = tuple[str, str, str]
 """(tenant, queue, group)."""
@@ -17,6 +18,12 @@ GroupKey = tuple[str, str, str]
 MAX_SPREAD = 32
 RELATIVE_SPREAD = 0.25
 """Of the rows of the fullest: in a tail a few rows are much."""
+
+
+def emptiest(candidates: Sequence[EngineState]) -> str:
+    """The one with the fewest rows, of those the one with most room."""
+    fewest = min(engine.num_rows for engine in candidates)
+    return max((engine for engine in candidates if engine.num_rows == fewest), key=_free_tokens).name
 
 
 def _free_tokens(engine: EngineState) -> int:
@@ -33,14 +40,20 @@ class Router:
 
     def choose(self, request: GenerationRequest, group: GroupKey, candidates: Sequence[EngineState]) -> str:
         """One of the `candidates`, which have room."""
-        hits = self.hits(request, group)
-        rows = [engine.num_rows for engine in candidates]
-        fewest, most = min(rows), max(rows)
-        if hits and most - fewest <= min(self.max_spread, max(1, RELATIVE_SPREAD * most)):
+        if len(candidates) > 1 and self._are_even(candidates) and (hits := self.hits(request, group)):
             longest = max(hits.get(engine.name, 0) for engine in candidates)
             candidates = [engine for engine in candidates if hits.get(engine.name, 0) == longest]
-            fewest = min(engine.num_rows for engine in candidates)
-        return max((engine for engine in candidates if engine.num_rows == fewest), key=_free_tokens).name
+        return emptiest(candidates)
+
+    def _are_even(self, candidates: Sequence[EngineState]) -> bool:
+        """Whether their loads differ so little that affinity counts."""
+        rows = [engine.num_rows for engine in candidates]
+        fewest, most = min(rows), max(rows)
+        return most - fewest <= min(self.max_spread, max(1, RELATIVE_SPREAD * most))
+
+    def pull(self, request: GenerationRequest, group: GroupKey, engine: str) -> PullFrom | None:
+        """What the engine that was chosen lacks and can get; None: it finds out itself."""
+        return None
 
     def hits(self, request: GenerationRequest, group: GroupKey) -> dict[str, int]:
         """Engine -> tokens of the request's prefix it is taken to hold; others hold none."""

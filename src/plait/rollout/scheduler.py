@@ -13,6 +13,7 @@ from typing import Protocol
 
 from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
+from plait.types.chunks import PullFrom
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Placement:
     footprint_tokens: int
     """To be reserved on the engine until the chunk ends."""
     problem: str = ""
+    pull: PullFrom | None = None
+    """What the engine lacks of the context and can get; None: it has to look."""
 
 
 class Scheduler(Protocol):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from plait.rollout.engine_state import EngineState
 from plait.rollout.request import GenerationRequest
+from plait.rollout.routing import Router
 from plait.rollout.scheduler import Placement, Scheduler
 from plait.server.call import Call, CallResult
 from plait.server.call_handler import CallHandler, ModelShape
@@ -96,6 +97,10 @@ class ObservedScheduler(Scheduler):
     @property
     def num_waiting(self) -> int:
         return self._inner.num_waiting
+
+    @property
+    def router(self) -> Router | None:
+        return getattr(self._inner, "router", None)
 
     def __iter__(self) -> Iterator[GenerationRequest]:
         return iter(self._inner)

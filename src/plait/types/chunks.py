@@ -6,6 +6,19 @@ from plait.types.policy import AdapterRef, PolicyVersion
 from plait.types.sampling import SamplingParams, StopReason
 
 
+class PullFrom(msgspec.Struct, frozen=True):
+    """Where the controller takes the beginning of a context to lie, of which an engine has less at hand. It may be wrong."""
+
+    tier: str
+    """The disk or the store between nodes, by `kv.block_log`'s names."""
+    num_tokens: int
+    """From the first on."""
+
+
+NOTHING_BELOW = PullFrom("", 0)
+"""As far as is known there is no more of it than an engine has at hand."""
+
+
 class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
     """A request to go on with one generation for at most `budget_tokens` new tokens.
 
@@ -30,6 +43,8 @@ class Chunk(msgspec.Struct, frozen=True, tag="chunk"):
     """What the chunks of one generation have in common, by which drafts are learnt from them. Empty: `request_id`."""
     stretch_tokens: int = 0
     """So many more than `budget_tokens` may be drawn, until the engine is told that stretches end."""
+    pull: PullFrom | None = None
+    """What to bring up before the chunk starts, while others decode. None: nobody knows, so the engine looks."""
 
 
 class ChunkResult(msgspec.Struct, frozen=True, tag="chunk_result"):

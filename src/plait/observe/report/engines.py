@@ -5,6 +5,7 @@ from statistics import fmean
 
 import msgspec
 
+from plait.observe.engine_counters import pulls_text
 from plait.observe.report.history import RunHistory
 from plait.observe.snapshot import EngineSnapshot
 from plait.observe.text import percent
@@ -44,9 +45,10 @@ def engine_rows(engines: Sequence[EngineSnapshot]) -> list[EngineRow]:
 
 
 def hits_text(engine: EngineSnapshot) -> str:
-    """Share of the context tokens that no prompt pass computed, with the tiers where there are several."""
+    """Share of the context tokens that no prompt pass computed, with the tiers where there are several, and what was pulled."""
     tiers = ", ".join(f"{tier} {percent(share)}" for tier, share in engine.hit_shares.items())
-    return percent(engine.hit_share) + (f" ({tiers})" if len(engine.hit_shares) > 1 else "")
+    text = percent(engine.hit_share) + (f" ({tiers})" if len(engine.hit_shares) > 1 else "")
+    return ", ".join(filter(None, (text, pulls_text(engine.counters))))
 
 
 def tail_rows(history: RunHistory) -> list[TailRow]:
