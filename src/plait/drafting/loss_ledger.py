@@ -10,7 +10,7 @@ Times without drafts are those of the cost model; what drafting added is measure
 """
 
 OPENING_STEPS = 0.25
-CREDIT_STEPS = 8.0
+CREDIT_STEPS = 2.0
 
 
 class LossLedger:

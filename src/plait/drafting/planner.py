@@ -1,8 +1,8 @@
 """An engine's drafting, decided step by step: ask whether to draft, draft, plan, verify, tell what happened.
 
     if planner.wants_drafts(num_rows, is_tail, num_unlearnt): trees = ... of at most planner.num_paths paths a row
-    plan = planner.plan(trees, is_tail)          # which tokens of each tree to verify
-    planner.observe(num_rows, seconds, Step(plan, trees, is_tail, requests, drawn), draft_s)
+    plan = planner.plan(trees, is_tail, requests, refilled)      # which tokens of each tree to verify
+    planner.observe(num_rows, seconds, Step(plan, trees, is_tail, requests, drawn, refilled), draft_s)
 
 - Drafting pays or is off: after `PATIENCE` steps in a row whose plan was empty the engine drafts only so often that drafting alone
   takes half of what may be lost. A plan that pays turns it on again.
@@ -45,6 +45,8 @@ class Step:
     requests: Sequence[str]
     drawn: Sequence[Sequence[int]]
     """No token of a row whose draft gave something that is not a number."""
+    refilled: float = 0.0
+    """The share of the rows whose places others wait for."""
 
     @property
     def accepted(self) -> list[int]:
@@ -58,10 +60,12 @@ class DraftPlanner:
         limits: DraftLimits | None = None,
         max_loss_share: float = 0.01,
         max_paths: int = MAX_PATHS,
+        token_step: int = 1,
     ) -> None:
-        """`profile`: (rows, tokens per row) -> seconds of a step, for every pair of a grid that has one token per row; see
-        `target_time`. `max_paths`: of a row in the tail."""
-        self.times, self.acceptance, self.ledger = TargetTime(profile), Acceptance(), LossLedger(max_loss_share)
+        """`profile`: (rows, tokens per row) -> seconds of a step, for every pair of a grid that has one token per row, and
+        `token_step`: see `target_time`. `max_paths`: of a row in the tail."""
+        self.times, self.acceptance = TargetTime(profile, token_step), Acceptance()
+        self.ledger = LossLedger(max_loss_share)
         self.saved, self.drafting = SavedTime(self.times), DraftingTime()
         self.limits, self.max_paths = limits or DraftLimits(), max_paths
         self.num_paths = 1
@@ -88,10 +92,19 @@ class DraftPlanner:
         self.drafting.expect(num_rows, self.num_paths, num_unlearnt)
         return self.ledger.balance_s >= self.drafting.seconds
 
-    def plan(self, trees: Sequence[DraftTree], is_tail: Sequence[bool] = ()) -> DraftPlan:
-        """Say which tokens of each row's tree to verify; one tree a row, an empty one where there is none."""
+    def plan(
+        self, trees: Sequence[DraftTree], is_tail: Sequence[bool] = (), requests: Sequence[str] = (), refilled: float = 0.0
+    ) -> DraftPlan:
+        """Say which tokens of each row's tree to verify; one tree a row, an empty one where there is none.
+
+        `requests` are the rows' names, without which all are worth the same; others wait for the places of the share `refilled`.
+        """
         tails = is_tail or [False] * len(trees)
-        rows = [RowDraft(self.acceptance.calibrate(t, tail), tail, t.num_first) for t, tail in zip(trees, tails, strict=True)]
+        worths = self.saved.worths(requests, refilled) or [1.0] * len(trees)
+        rows = [
+            RowDraft(self.acceptance.calibrate(tree, tail), tail, tree.num_first, worth)
+            for tree, tail, worth in zip(trees, tails, worths, strict=True)
+        ]
         draft_s = self.drafting.seconds
         limits = replace(self.limits, max_extra_s=min(self.limits.max_extra_s, max(self.ledger.balance_s - draft_s, 0.0)))
         found = best_plan(rows, self.times, draft_s, limits)
@@ -120,7 +133,8 @@ class DraftPlanner:
         # What was measured, not what was expected: a model that errs would spend what is not there.
         verify_s = min(seconds, MAX_JUMP * self.times.seconds(num_rows, num_rows + num_drafted))
         extra_s = (verify_s - plain_s if num_drafted else 0.0) + draft_s
-        self.ledger.book(plain_s, extra_s, self.saved.take(step.requests, step.accepted) if step else self.saved.take((), ()))
+        saved_s = self.saved.take(step.requests, step.accepted, step.refilled) if step else self.saved.take((), ())
+        self.ledger.book(plain_s, extra_s, saved_s)
 
     def _paths_to_draft(self) -> int:
         if self._num_single < PATIENCE:

@@ -59,6 +59,7 @@ class TargetTime:
             )
         by_rows = [list(accumulate((profile[rows, width] for width in self._widths), max)) for rows in self._rows]
         self._table = list(accumulate(by_rows, lambda before, here: [max(pair) for pair in zip(before, here, strict=True)]))
+        self._plain_times = [times[0] for times in self._table]
         self._first = [
             max(profile.get((rows, FIRST_DRAFT), 0.0), times[0]) for rows, times in zip(self._rows, self._table, strict=True)
         ]
@@ -141,8 +142,7 @@ class TargetTime:
         return here + share * (self._shape[left + 1] - here) if share else here
 
     def _plain(self, num_rows: int) -> float:
-        times = [times[0] for times in self._table]
-        return interpolate(self._rows, times, self._padded(num_rows) if num_rows > self._token_step else num_rows)
+        return interpolate(self._rows, self._plain_times, self._padded(num_rows) if num_rows > self._token_step else num_rows)
 
     def _profiled(self, num_rows: int, num_tokens: int) -> float:
         plain_s = self._plain(num_rows)
