@@ -144,7 +144,7 @@ def test_a_second_path_is_verified_while_it_pays() -> None:
     tail = Tail(paths_s=0.0215)
     verified = [tail.step((1, 2, 9) if step % 2 else (3, 4, 9)) for step in range(200)]
     assert verified[-1] == (0, 1, 2, 3)
-    verified = [tail.step((1, 2, 9)) for _ in range(600)]
+    verified = [tail.step((1, 2, 9)) for _ in range(800)]
     assert tail.planner.acceptance.other_rate(1, is_tail=True) < 0.15
     assert verified[-PATHS_INTERVAL:].count(None) == PATHS_INTERVAL - 1, "the second never holds, and is looked at now and then"
     verified = [tail.step((3, 4, 9)) for _ in range(600)]
