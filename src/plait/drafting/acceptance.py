@@ -51,10 +51,10 @@ class _Position:
 
 @dataclass(slots=True)
 class _Measured:
+    kinds: list[_Position]
+    """By length of match and probability; the tail and the rest have them in common."""
     positions: list[_Position] = field(default_factory=lambda: [_Position() for _ in range(GAMMA_MAX)])
     others: list[_Position] = field(default_factory=lambda: [_Position() for _ in range(MAX_PATHS - 1)])
-    kinds: list[_Position] = field(default_factory=lambda: [_Position() for _ in range(NUM_KINDS)])
-    """By length of match and probability."""
 
     def at(self, depth: int, rank: int) -> _Position:
         return self.others[min(rank, MAX_PATHS - 1) - 1] if rank else self.positions[depth]
@@ -82,7 +82,8 @@ class Acceptance:
     """Measured acceptance of each draft position, counted from 0, and of each rank among the tokens for one place."""
 
     def __init__(self) -> None:
-        self._measured = {is_tail: _Measured() for is_tail in (False, True)}
+        kinds = [_Position() for _ in range(NUM_KINDS)]
+        self._measured = {is_tail: _Measured(kinds) for is_tail in (False, True)}
 
     def observe(self, tree: DraftTree, drawn: Sequence[int], is_tail: bool = False) -> None:
         """Take what a row drew, and all that was drafted for it."""

@@ -33,6 +33,8 @@ MAX_INTERVAL = 128
 """Steps between probes, which double from the least to the most while probes show nothing."""
 PROBE_TOKENS = 8
 PATHS_INTERVAL = 16
+REFERENCE_INTERVAL = 32
+"""Of so many steps in a row with drafts the next has none, and tells what such a step takes now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class DraftPlanner:
         self._num_single = 0
         """Plans in a row that had trees of several paths to choose from and took one."""
         self._num_to_branch = 0
+        self._num_drafted = 0
+        """Steps in a row with drafts."""
 
     @property
     def is_on(self) -> bool:
@@ -86,7 +90,7 @@ class DraftPlanner:
         """Whether drafting for the next step is worth its own time, and that of learning so many tokens; ask once a step."""
         self._num_to_probe -= 1
         self._num_to_check -= 1
-        if not num_rows or (not self.is_on and self._num_to_check > 0):
+        if not num_rows or self._num_drafted >= REFERENCE_INTERVAL or (not self.is_on and self._num_to_check > 0):
             return False
         self.num_paths = self._paths_to_draft() if is_tail else 1
         self.drafting.expect(num_rows, self.num_paths, num_unlearnt)
@@ -123,6 +127,7 @@ class DraftPlanner:
     def observe(self, num_rows: int, seconds: float, step: Step | None = None, draft_s: float = 0.0) -> None:
         """Take a step: the time of the model and, if drafts were asked for, what came of them and what asking took."""
         num_drafted = step.plan.num_draft_tokens if step else 0
+        self._num_drafted = self._num_drafted + 1 if num_drafted else 0
         has_paths = step is not None and step.plan.has_paths
         self.times.observe(num_rows, num_rows + num_drafted, seconds, has_paths)
         if step is not None:
@@ -130,9 +135,10 @@ class DraftPlanner:
             for tree, drawn, tail in zip(step.trees, step.drawn, step.is_tail, strict=True):
                 self.acceptance.observe(tree, drawn, tail)
         plain_s = self.times.seconds(num_rows, num_rows)
-        # What was measured, not what was expected: a model that errs would spend what is not there.
+        # What was measured, not what was expected: a model that errs would spend what is not there. And never a gain: a step with
+        # drafts that is faster than those without shows that the model errs.
         verify_s = min(seconds, MAX_JUMP * self.times.seconds(num_rows, num_rows + num_drafted))
-        extra_s = (verify_s - plain_s if num_drafted else 0.0) + draft_s
+        extra_s = (max(verify_s - plain_s, 0.0) if num_drafted else 0.0) + draft_s
         saved_s = self.saved.take(step.requests, step.accepted, step.refilled) if step else self.saved.take((), ())
         self.ledger.book(plain_s, extra_s, saved_s)
 

@@ -4,10 +4,10 @@
   with the last slope. Points that fall with more work are noise and are raised to the one before.
 - The first draft token of a step may cost more than its share, as verifying is another way to compute and processors round up what
   they multiply: the profile may have a point (rows, `FIRST_DRAFT`) for it, below which no step with drafts goes.
-- Two corrections, both exponential averages of observed over predicted: a *level* for everything, moved by steps without drafts,
-  and a *shape* for each number of tokens per row, relative to one token per row, moved by steps with drafts. So what drafts take
-  is never taken for what a step would take without them; a machine that slows down meanwhile makes drafts look dear until a step
-  without drafts tells.
+- Two corrections, both exponential averages of observed over predicted: a *level* moved by steps without drafts, apart for 1, 2, up
+  to 4, up to 8 rows and so on, as rows differ in adapters (where none has run yet that of all steps holds), and a *shape* for each
+  number of tokens per row, relative to one token per row, moved by steps with drafts. So what drafts take is never taken for what a
+  step would take without them; a machine that slows down meanwhile makes drafts look dear until a step without drafts tells.
 - A step with drafts never takes less time than one without.
 - Where a model pads its tokens to a multiple of `token_step`, a step takes what the padded ones take: the first draft token past a
   multiple pays for all up to the next.
@@ -18,6 +18,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 FIRST_DRAFT = 0
@@ -64,10 +65,12 @@ class TargetTime:
             max(profile.get((rows, FIRST_DRAFT), 0.0), times[0]) for rows, times in zip(self._rows, self._table, strict=True)
         ]
         self._token_step = token_step
+        self._levels: dict[int, _Level] = {}
         self._points = [self._padded_points(rows, times) for rows, times in zip(self._rows, self._table, strict=True)]
         self.level = 1.0
         self._shape = [1.0] * len(self._widths)
         self._num_seen = [0] * len(self._widths)
+        """Steps that moved each shape, and the level."""
         self._curves: dict[int, list[tuple[float, int, float]]] = {}
         """Rows -> for each number of extra tokens: profiled seconds, and between which widths it lies and where."""
         self._paths_rows = sorted(paths_s) or [1]
@@ -79,13 +82,18 @@ class TargetTime:
         if not num_rows:
             return 0.0
         profiled, left, share = self._point(num_rows, max(num_tokens, num_rows))
-        return self.level * max(profiled * self._between(left, share), self._plain(num_rows))
+        return self.level_of(num_rows) * max(profiled * self._between(left, share), self._plain(num_rows))
+
+    def level_of(self, num_rows: int) -> float:
+        """By how much more than the profile says steps of about so many rows take."""
+        own = self._levels.get((num_rows - 1).bit_length())
+        return own.value if own is not None else self.level
 
     def curve(self, num_rows: int, num_extra: int) -> list[float]:
         """Return the expected times with 0 to `num_extra` tokens more than one a row, as `seconds` but never falling."""
         points = self._curves.setdefault(num_rows, [])
         points += [self._point(num_rows, num_rows + extra) for extra in range(len(points), num_extra + 1)]
-        level, least, found = self.level, points[0][0], []
+        level, least, found = self.level_of(num_rows), points[0][0], []
         for profiled, left, share in points[: num_extra + 1]:
             least = max(least, profiled * self._between(left, share))
             found.append(level * least)
@@ -105,15 +113,14 @@ class TargetTime:
         elif num_tokens > num_rows and len(self._widths) > 1:
             width = self._padded(num_tokens) / num_rows
             nearest = min(range(1, len(self._widths)), key=lambda i: abs(self._widths[i] - width))
-            self._shape[nearest] *= 1 + self._weighed(nearest, ratio, SHAPE_STEP)
+            self._num_seen[nearest] += 1
+            self._shape[nearest] *= 1 + _weighed(ratio, self._num_seen[nearest], SHAPE_STEP)
         else:
-            self.level *= 1 + self._weighed(0, ratio, LEVEL_STEP)
-
-    def _weighed(self, cell: int, ratio: float, step: float) -> float:
-        """The share by which the next observation of a width moves its correction."""
-        self._num_seen[cell] += 1
-        weight = 1 / (1 + self._num_seen[cell])
-        return weight * _error(ratio, FIRST_JUMP) if weight > step else step * _error(ratio, MAX_JUMP)
+            own = self._levels.setdefault((num_rows - 1).bit_length(), _Level(self.level))
+            own.num_seen += 1
+            self._num_seen[0] += 1
+            self.level *= 1 + _weighed(ratio * own.value / self.level, self._num_seen[0], LEVEL_STEP)
+            own.value *= 1 + _weighed(ratio, own.num_seen, LEVEL_STEP)
 
     def _point(self, num_rows: int, num_tokens: int) -> tuple[float, int, float]:
         width = self._padded(num_tokens) / num_rows if num_tokens > num_rows else 1.0
@@ -152,6 +159,18 @@ class TargetTime:
         found = interpolate(self._rows, [interpolate(*points, padded / num_rows) for points in self._points], num_rows)
         is_further = padded > self._padded(num_rows)
         return max(found, plain_s, interpolate(self._rows, self._first, num_rows) if is_further else 0.0)
+
+
+@dataclass(slots=True)
+class _Level:
+    value: float
+    num_seen: int = 0
+
+
+def _weighed(ratio: float, num_seen: int, step: float) -> float:
+    """The share by which the latest of so many observations moves a correction."""
+    weight = 1 / (1 + num_seen)
+    return weight * _error(ratio, FIRST_JUMP) if weight > step else step * _error(ratio, MAX_JUMP)
 
 
 def _error(ratio: float, most: float) -> float:
