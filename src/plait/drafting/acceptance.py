@@ -109,6 +109,8 @@ class Acceptance:
     def calibrate(self, tree: DraftTree, is_tail: bool = False) -> tuple[float, ...]:
         """Return the chance that all tokens up to each node are accepted; it never rises to a child, and those of a node's children
         are together no more than its own. 0 from `GAMMA_MAX` tokens on."""
+        if not tree.tokens:
+            return ()
         measured = self._measured[is_tail]
         if tree.num_first == len(tree):
             return _along(measured, tree)

@@ -133,7 +133,8 @@ class DraftPlanner:
         if step is not None:
             self.drafting.observe(draft_s)
             for tree, drawn, tail in zip(step.trees, step.drawn, step.is_tail, strict=True):
-                self.acceptance.observe(tree, drawn, tail)
+                if tree.tokens:
+                    self.acceptance.observe(tree, drawn, tail)
         plain_s = self.times.seconds(num_rows, num_rows)
         # What was measured, not what was expected: a model that errs would spend what is not there. And never a gain: a step with
         # drafts that is faster than those without shows that the model errs.
