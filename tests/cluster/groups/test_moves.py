@@ -1,7 +1,7 @@
 """Base models that move between worker groups in the midst of their work, whose processes may be lost at any moment."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 
 from plait.cluster.groups import grouped_workers, worker_group
 from plait.cluster.groups.factory import grouped, make_groups
+from plait.cluster.groups.router import Router
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.cluster.model_messages import ForwardBackward, OpenModel, OptimStep
 from plait.config.server import ServerSettings
@@ -75,11 +76,15 @@ class Base:
 
 
 @asynccontextmanager
-async def two_bases(monkeypatch: pytest.MonkeyPatch, folder: Path, seed: int) -> AsyncIterator[tuple[Disk, list[Base]]]:
+async def two_bases(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, seed: int, routes: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Disk, list[Base]]]:
     disk = Disk(seed)
     monkeypatch.setattr(worker_group, "GroupLink", disk)
     monkeypatch.setattr(grouped_workers, "expected_bytes", lambda _: 10)
     groups = make_groups(SETTINGS.workers, "cpu")
+    if routes is not None:
+        groups = WorkerGroups([group.settings for group in groups.groups.values()], Router(routes))
     bases = [Base(name, groups, folder) for name in "ab"]
     try:
         await asyncio.gather(*(base.backend.start() for base in bases))
@@ -199,3 +204,19 @@ def test_a_service_may_end_in_the_midst_of_a_move(monkeypatch: pytest.MonkeyPatc
         await asyncio.gather(work, return_exceptions=True)
 
     asyncio.run(ended())
+
+
+def test_deployments_with_routes_stay_where_they_are_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One group for the rollouts of both, and one for their training."""
+
+    async def routed() -> None:
+        routes = {f"{base}/{role}": group for base in "ab" for role, group in (("rollout", "group-0"), ("train", "group-1"))}
+        async with two_bases(monkeypatch, tmp_path, 0, routes) as (disk, bases):
+            hosted = [disk.of(group).hosted for group in ("group-0", "group-1")]
+            assert [sorted(names) for names in hosted] == [["a/rollout", "b/rollout"], ["a/train", "b/train"]]
+            await asyncio.gather(*(base.work() for base in bases))
+            check(disk, bases)
+            bases[0].groups.look()
+            assert bases[0].groups.misplaced() == {}
+
+    asyncio.run(routed())

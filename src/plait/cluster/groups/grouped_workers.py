@@ -2,7 +2,7 @@
 
 - A worker here is a deployment of a group, named `OWNER/WORKER`; the owner's callbacks hear of `WORKER`.
 - It is lost when its group's process is, and comes back with it.
-- All of them can be moved to another group (`group_move`), of which `on_move` is told.
+- All of them can be moved to another group (`group_move`), of which `on_move` is told; unless routes say where each is.
 """
 
 import asyncio
@@ -54,14 +54,17 @@ class GroupedWorkers:
 
     @property
     def group(self) -> WorkerGroup:
-        """Where they are."""
+        """Where the first is, and all of them if they can be moved."""
         return self.groups.of(self.deployments[0])
+
+    def group_of(self, worker: str) -> WorkerGroup:
+        return self.groups.of(f"{self.owner}/{worker}")
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of the group's process, if it is up."""
-        pid = self.group.pid
-        return {} if pid is None else dict.fromkeys(self.names, pid)
+        """Of the groups' processes that are up."""
+        found = {name: self.group_of(name).pid for name in self.names}
+        return {name: pid for name, pid in found.items() if pid is not None}
 
     async def start(self) -> Ready:
         """What the first reports stands for all."""
@@ -75,7 +78,7 @@ class GroupedWorkers:
         return next(result for result in results if isinstance(result, Ready))
 
     async def _start(self, configuration: Configure) -> Ready:
-        group, deployment = self.group, f"{self.owner}/{configuration.name}"
+        group, deployment = self.group_of(configuration.name), f"{self.owner}/{configuration.name}"
         ready = await group.attach(deployment, configuration, self.listener(configuration, group))
         self._attached.add(configuration.name)
         return ready
@@ -89,7 +92,7 @@ class GroupedWorkers:
         if self.is_moving and isinstance(message, SubmitChunks | ScorePrompt):
             return
         if worker in self._attached:
-            self.group.send(f"{self.owner}/{worker}", message)
+            self.group_of(worker).send(f"{self.owner}/{worker}", message)
 
     def train(self, message: ToWorker) -> None:
         """To the worker that trains."""
@@ -116,7 +119,7 @@ class GroupedWorkers:
             self._move.cancel()
             await asyncio.gather(self._move, return_exceptions=True)
         attached, self._attached = self._attached, set()
-        await asyncio.gather(*(self.group.detach(f"{self.owner}/{name}") for name in attached))
+        await asyncio.gather(*(self.group_of(name).detach(f"{self.owner}/{name}") for name in attached))
         self.groups.leave(self.owner)
 
 
@@ -129,7 +132,7 @@ class DeploymentListener:
 
     @property
     def _is_heard(self) -> bool:
-        return self._workers.group is self._group
+        return self._workers.group_of(self._name) is self._group
 
     def on_message(self, message: FromWorker) -> None:
         if self._is_heard:

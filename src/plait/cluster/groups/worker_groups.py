@@ -1,7 +1,8 @@
 """The worker groups that jobs share, by name, and which job is where. Torch-free.
 
 A job is a base model: its deployments are at one group, and move together. Traces of calls are kept here (`job_demand`), decisions
-are the placement's (`group_placement`), `placement_loop` carries them out.
+are the placement's (`group_placement`), `placement_loop` carries them out. A job whose deployments have routes from the start is
+nobody's to place: each of them is where its route says.
 """
 
 import time
@@ -30,13 +31,17 @@ class MovingJob(Protocol):
 
 
 class WorkerGroups:
-    """`order`: a name of `scheduling.orders.ORDERS`, with underscores. `router` says where each deployment is now."""
+    """`order`: a name of `scheduling.orders.ORDERS`, with underscores. `router` says where each deployment is now.
+
+    Its first routes are kept.
+    """
 
     def __init__(
         self, settings: Sequence[ConfigureGroup], router: Router, order: str = "hrrs", max_restarts: int = 3,
         placement: GroupPlacement | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.router, self.clock, self.started_s = router, clock, clock()
+        self._routed = frozenset(router.routes)
         self.placement = placement or GroupPlacement([one.name for one in settings])
         self.times = OwnTimes()
         self.demands: dict[str, JobDemand] = {}
@@ -71,7 +76,8 @@ class WorkerGroups:
     def join(self, job: str, moving: MovingJob, num_bytes: int, slo: float = DEFAULT_SLO) -> None:
         """It is to start, and its deployments take so much of a device."""
         self.demands[job], self.jobs[job] = JobDemand(job, self.times, self.clock()), moving
-        self._route(job, self.placement.arrive(job, num_bytes, slo))
+        if self._routed.isdisjoint(moving.deployments):
+            self._route(job, self.placement.arrive(job, num_bytes, slo))
 
     def moved(self, job: str, group: str) -> None:
         self._route(job, group)
@@ -100,7 +106,7 @@ class WorkerGroups:
         now_s = self.clock()
         for job, demand in self.demands.items():
             found = demand.look(now_s)
-            if found.profile is not None:
+            if found.profile is not None and job in self.placement.jobs:
                 num_bytes, switch_s = self._costs(job)
                 self.placement.profiled(job, found.profile, found.anchor_s, num_bytes, switch_s, now_s)
 
