@@ -21,7 +21,7 @@ from plait.engine.engine import Engine
 from plait.engine.group_drafter import GroupDrafter
 from plait.engine.sampler import Sampler
 from plait.engine.speculation import Speculation
-from plait.engine.step_times import measure_step_times
+from plait.engine.step_times import measure_step_times, token_step_of
 from plait.models.decoder import Decoder
 from plait.models.invariance import self_test
 from plait.models.weights import load_model
@@ -45,7 +45,9 @@ class FixedPlanner(DraftPlanner):
     def wants_drafts(self, num_rows: int, is_tail: bool = False, num_unlearnt: int = 0) -> bool:
         return num_rows > 0
 
-    def plan(self, trees: Sequence[DraftTree], is_tail: Sequence[bool] = ()) -> DraftPlan:
+    def plan(
+        self, trees: Sequence[DraftTree], is_tail: Sequence[bool] = (), requests: Sequence[str] = (), refilled: float = 0.0
+    ) -> DraftPlan:
         return DraftPlan(tuple(tuple(range(min(tree.num_first, self.num_tokens))) for tree in trees), 0.0, 0.0)
 
 
@@ -119,7 +121,8 @@ class Model:
 
     def new_planner(self, system: str) -> DraftPlanner:
         """Of an adaptive system."""
-        return DraftPlanner(self.profile, max_paths=MAX_PATHS if system == ADAPTIVE else 1)
+        max_paths = MAX_PATHS if system == ADAPTIVE else 1
+        return DraftPlanner(self.profile, max_paths=max_paths, token_step=token_step_of(self.decoder))
 
     def _engine(self, chunks: Sequence[Chunk], max_rows: int, speculation: Speculation | None) -> Engine:
         longest = max(len(chunk.context_tokens) + chunk.budget_tokens for chunk in chunks)

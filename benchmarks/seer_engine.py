@@ -21,7 +21,7 @@ from plait.engine.engine import Engine
 from plait.engine.group_drafter import GroupDrafter
 from plait.engine.sampler import Sampler
 from plait.engine.speculation import Speculation
-from plait.engine.step_times import measure_step_times
+from plait.engine.step_times import measure_step_times, token_step_of
 from plait.kv.host_tier import HostTier
 from plait.kv.tiers import LowerTiers
 from plait.models.decoder import Decoder
@@ -70,7 +70,9 @@ class EngineLoop:
         self, connection: Connection, spec: EngineSpec, decoder: Decoder, sampler: Sampler, profile: Mapping[tuple[int, int], float]
     ) -> None:
         self.connection, self.spec = connection, spec
-        self.drafter = GroupDrafter(LocalDrafter(), DraftPlanner(profile)) if spec.drafts else None
+        self.drafter = (
+            GroupDrafter(LocalDrafter(), DraftPlanner(profile, token_step=token_step_of(decoder))) if spec.drafts else None
+        )
         speculation = Speculation(self.drafter, time.perf_counter) if self.drafter is not None else None
         kind = PreemptingEngine if spec.preempts else Engine
         size = spec.size

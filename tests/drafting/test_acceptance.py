@@ -57,6 +57,18 @@ def test_a_change_is_noticed() -> None:
     assert acceptance.rate(0) > 0.5
 
 
+def test_long_matches_and_short_ones_are_told_apart() -> None:
+    """As where one task's answers are alike and another's are not: what the drafter says of both is the same."""
+    acceptance, random = Acceptance(), Random(1)
+    long, short = (merged([Draft((0, 1), (0.9, 0.9), match_tokens=num)]) for num in (30, 1))
+    for _ in range(300):
+        acceptance.observe(long, drawn(2 if random.random() < 0.95 else 0))
+        acceptance.observe(short, drawn(1 if random.random() < 0.1 else 0))
+    assert acceptance.calibrate(long)[0] > 0.85
+    assert acceptance.calibrate(short)[0] < 0.25
+    assert acceptance.rate(0) == pytest.approx(0.52, abs=0.12)
+
+
 FORK = merged([Draft((1, 2, 3), (0.6, 0.4, 0.3)), Draft((1, 4), (0.6, 0.2)), Draft((5, 6), (0.3, 0.3))])
 """1 and 5 for the first place, 2 and 4 after the 1."""
 
@@ -73,7 +85,9 @@ def test_the_second_for_a_place_is_measured_whether_it_is_verified_or_not() -> N
     assert FORK.tokens == (1, 2, 3, 4, 5, 6)
     assert beside > 0.6 * first
     assert other == pytest.approx(1 - first, abs=0.12)
-    assert acceptance.calibrate(FORK) == pytest.approx(FORK.probabilities)
+    elsewhere = acceptance.calibrate(FORK)
+    assert elsewhere[0] < 0.5, "what the tail shows of the likeliest tokens holds for the rest until it shows otherwise"
+    assert elsewhere[4] == pytest.approx(0.3)
 
 
 TREES = st.lists(st.lists(st.tuples(st.integers(0, 2), st.floats(0.2, 1.0)), min_size=1, max_size=10), min_size=1, max_size=4).map(

@@ -1,5 +1,6 @@
 """The plan against every possible plan, and its promises."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -105,6 +106,20 @@ def test_the_tail_comes_first_where_the_budget_is_short() -> None:
     rows = [RowDraft((0.8, 0.7)), RowDraft((0.6, 0.5), is_tail=True)]
     assert best_plan(rows, times, limits=DraftLimits(max_draft_tokens=1, tail_weight=1.0)).draft_tokens == (1, 0)
     assert best_plan(rows, times, limits=DraftLimits(max_draft_tokens=1, tail_weight=1.5)).draft_tokens == (0, 1)
+
+
+@given(ROWS, TIMES, st.lists(st.floats(0, 2), min_size=4, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_a_token_worth_half_counts_as_one_accepted_half_as_often(
+    rows: list[RowDraft], times: TargetTime, worths: list[float]
+) -> None:
+    found = best_plan([replace(row, worth=worth) for row, worth in zip(rows, worths, strict=False)], times)
+    scaled = [
+        replace(row, acceptances=tuple(chance * worth for chance in row.acceptances))
+        for row, worth in zip(rows, worths, strict=False)
+    ]
+    assert found == best_plan(scaled, times)
+    assert all(num == 0 or worth > 0 for num, worth in zip(found.draft_tokens, worths, strict=False))
 
 
 def test_free_tokens_are_all_taken_and_dear_ones_are_not() -> None:

@@ -1,6 +1,7 @@
 """What drafts are said to save, against two schedules played to their ends: with the tokens that came true, and without."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -77,3 +78,28 @@ def test_where_others_take_the_places_each_row_saves_its_share() -> None:
     assert said + saved.take((), ()) == pytest.approx(2 * (STEP_S + 3 * ROW_S) / 3)
     saved.end("b")
     assert saved.take("cd", [1, 1]) == pytest.approx(STEP_S + 2 * ROW_S), "the new row is not behind the others"
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=6), st.floats(0, 1))
+def test_a_token_of_all_rows_is_worth_a_step(leads: list[int], refilled: float) -> None:
+    """And one of a row that is behind is worth more than one of a row that is ahead, unless others wait."""
+    saved = SavedTime(line())
+    names = [str(row) for row in range(len(leads))]
+    for name in names:
+        saved.start(name)
+    saved.take(names, leads)
+    worths = saved.worths(names, refilled)
+    assert sum(worths) == pytest.approx(len(names))
+    ranked = sorted(zip(leads, worths, strict=True))
+    assert all(later[1] <= earlier[1] + 1e-9 for earlier, later in pairwise(ranked))
+    assert saved.worths((), refilled) == []
+
+
+def test_tokens_of_rows_that_others_follow_are_saved_at_once() -> None:
+    saved, times = SavedTime(line()), line()
+    for name in ("a", "b"):
+        saved.start(name)
+    assert saved.take(("a", "b"), (3, 0), refilled=1.0) == pytest.approx(3 * times.seconds(2, 2) / 2)
+    saved.end("a")
+    saved.start("c")
+    assert saved.take((), ()) == pytest.approx(0.0), "they are not counted twice"

@@ -1,6 +1,7 @@
 """The profile is interpolated, corrected and never falls."""
 
 from itertools import accumulate
+from math import ceil
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,35 @@ def test_the_first_draft_token_costs_what_was_measured() -> None:
     assert times.seconds(10, 11) == pytest.approx(0.027)
     assert times.seconds(4, 12) == pytest.approx(0.022)
     assert times.curve(4, 8) == pytest.approx([0.014, *[0.020] * 6, 0.021, 0.022])
+
+
+def test_tokens_are_padded_as_the_model_pads_them() -> None:
+    padded = {(rows, width): 0.01 + 0.001 * 4 * ceil(rows * width / 4) for rows, width in PROFILE}
+    times = TargetTime(padded, token_step=4)
+    for rows, tokens in [(1, 2), (1, 4), (2, 3), (3, 4)]:
+        assert times.seconds(rows, tokens) == times.seconds(rows, 4) == pytest.approx(0.014, rel=0.15)
+    for rows, tokens, all_tokens in [(1, 5, 8), (4, 5, 8), (4, 9, 12), (6, 8, 8), (6, 9, 12), (10, 21, 24)]:
+        assert times.seconds(rows, tokens) == times.seconds(rows, all_tokens) == pytest.approx(0.01 + 0.001 * all_tokens)
+    assert times.seconds(5, 5) == times.seconds(8, 8) == pytest.approx(0.018)
+    assert times.curve(6, 7) == pytest.approx([times.seconds(6, 6 + extra) for extra in range(8)])
+    assert times.curve(6, 3)[2] == times.curve(6, 3)[0], "the seventh and eighth token are free"
+
+
+def test_a_few_steps_tell_how_fast_the_machine_is() -> None:
+    times = TargetTime(PROFILE)
+    for _ in range(4):
+        times.observe(4, 4, 1.25 * 0.014)
+    assert times.seconds(4, 4) == pytest.approx(1.25 * 0.014, rel=0.05)
+
+
+def test_rows_with_adapters_do_not_make_others_slower() -> None:
+    times = TargetTime(PROFILE)
+    for _ in range(100):
+        times.observe(16, 16, 1.5 * 0.026)
+        times.observe(1, 1, 0.011)
+    assert times.seconds(16, 16) == pytest.approx(1.5 * 0.026, rel=0.03)
+    assert times.seconds(12, 20) == pytest.approx(1.5 * 0.030, rel=0.03)
+    assert times.seconds(1, 1) == pytest.approx(0.011, rel=0.03)
 
 
 def test_drafts_of_a_few_rows_are_corrected_as_those_of_all() -> None:

@@ -2,8 +2,11 @@
 
 from itertools import count
 
+import torch
+
 from plait.drafting.target_time import SEVERAL_PATHS, TargetTime
-from plait.engine.step_times import ROWS, WIDTHS, measure_step_times
+from plait.engine.step_times import ROWS, WIDTHS, measure_step_times, token_step_of
+from plait.models.kernels import pad_rows
 from tests.engine.tiny import model
 
 
@@ -13,3 +16,8 @@ def test_every_pair_is_measured() -> None:
     pairs = [(rows, width) for rows in (*ROWS[:2], 6) for width in WIDTHS]
     assert found == dict.fromkeys([*pairs, (1, SEVERAL_PATHS), (4, SEVERAL_PATHS)], 0.5)
     assert TargetTime(found).seconds(3, 9) == 0.5
+
+
+def test_a_model_computes_a_multiple_of_the_token_step() -> None:
+    step = token_step_of(model().decoder)
+    assert [len(pad_rows(torch.zeros(num, 8))) for num in (1, step, step + 1)] == [step, step, 2 * step]

@@ -12,7 +12,7 @@ from plait.engine.group_drafter import GroupDrafter
 from plait.engine.kv_manager import KvManager
 from plait.engine.sampler import Sampler
 from plait.engine.speculation import Speculation
-from plait.engine.step_times import measure_step_times
+from plait.engine.step_times import measure_step_times, token_step_of
 from plait.engine.stops import Decode
 from plait.kv.pool import BLOCK_TOKENS
 from plait.models.decoder import Decoder
@@ -76,4 +76,5 @@ def tier_counts(kv: KvManager) -> dict[str, float]:
 def make_drafter(settings: Configure, decoder: Decoder, sampler: Sampler) -> GroupDrafter:
     """Its idea of what steps take is measured here, and corrected by every step."""
     profile = measure_step_times(decoder, time.perf_counter, min(settings.max_rows, MAX_PROFILED_ROWS), sampler)
-    return GroupDrafter(LocalDrafter(), DraftPlanner(profile, max_paths=settings.draft_paths))
+    planner = DraftPlanner(profile, max_paths=settings.draft_paths, token_step=token_step_of(decoder))
+    return GroupDrafter(LocalDrafter(), planner)

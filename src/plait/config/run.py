@@ -119,7 +119,7 @@ class EngineSettings(Settings):
     """Whose chunk goes next, and where: "context" by expected lengths and by what is cached where, "fifo" by arrival."""
     drafting: Literal["auto", "off"] = "off"
     """"auto": tokens that siblings drew are tried several at once, where that pays. Which tokens are drawn stays the same."""
-    draft_paths: Annotated[int, Field(ge=1, le=4)] = 4
+    draft_paths: Annotated[int, Field(ge=1, le=4)] = 1
     """Most ways to go on that are tried at once for a generation, where at most four are left at an engine and that pays."""
     chunk_tokens: Annotated[int, Field(ge=1)] = 128
     """A generation goes back to the queue after so many new tokens."""

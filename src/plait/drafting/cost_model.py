@@ -11,6 +11,8 @@ depends on the number of tokens, not on whose they are), gains of the tail weigh
 - Acceptances never rise along a draft, so for every number of tokens the greedy choice is the best one, and the best of all numbers
   is the optimum; with a tail weight the optimum of the weighted time per token.
 - The plan's time per token is below that without drafts by at least the share `margin`; else there is no draft.
+- A token need not save a row's share of a step: where no row follows, one that is ahead of the others saves less. So gains count
+  `worth` times, and E is the number of tokens of full worth.
 - Ties go to the lower row, so the plan depends on its arguments alone.
 """
 
@@ -30,6 +32,8 @@ class RowDraft:
     is_tail: bool = False
     num_first: int | None = None
     """Nodes of the first path, which lead; None: all."""
+    worth: float = 1.0
+    """What an accepted token saves, of what a row's share of a step without drafts takes; see `saved_time`."""
 
     @property
     def has_paths(self) -> bool:
@@ -52,7 +56,7 @@ class DraftLimits:
 
 @dataclass(frozen=True, slots=True)
 class DraftPlan:
-    """`nodes[i]` of row i's draft are verified; `expected_tokens` come out of the step, which takes `seconds`."""
+    """`nodes[i]` of row i's draft are verified; `expected_tokens`, by their worth, come out of the step, which takes `seconds`."""
 
     nodes: tuple[tuple[int, ...], ...]
     expected_tokens: float
@@ -105,7 +109,7 @@ def _best(
     needed = plain_s / expected * (1 - limits.margin)
     best = _Best(plain_s / weighted, expected, plain_s)
     for num, (row, node) in enumerate(order, 1):
-        gain = rows[row].acceptances[node]
+        gain = rows[row].acceptances[node] * rows[row].worth
         expected, weighted = expected + gain, weighted + gain * weights[row]
         has_paths = has_paths or (rows[row].has_paths and node >= (rows[row].num_first or 0))
         verify_s = seconds[num] * (with_paths if has_paths else 1.0)
@@ -120,10 +124,10 @@ def _best(
 def draft_order(rows: Sequence[RowDraft], limits: DraftLimits, with_paths: bool = False) -> list[tuple[int, int]]:
     """Return (row, node) of the draft tokens, the one of the largest weighted gain first; of first paths, or of all."""
     ranked = [
-        (-gain * (limits.tail_weight if row.is_tail else 1.0), i, node)
+        (-gain * row.worth * (limits.tail_weight if row.is_tail else 1.0), i, node)
         for i, row in enumerate(rows)
         for node, gain in enumerate(row.acceptances if with_paths else row.acceptances[: row.num_first][: limits.gamma_max])
-        if gain > 0
+        if gain * row.worth > 0
     ]
     chosen, counts = [], [0] * len(rows)
     for _, row, node in sorted(ranked):

@@ -5,7 +5,7 @@ first path come first: node n of it follows node n - 1. A further path adds the 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from plait.drafting.draft import Draft
@@ -22,6 +22,8 @@ class DraftTree:
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     probabilities: tuple[float, ...] = ()
+    match_tokens: int = 0
+    """Length of the context's end that the drafter found."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -75,7 +77,9 @@ class DraftTree:
             return self
         place = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
         probabilities = tuple(self.probabilities[n] for n in nodes) if self.probabilities else ()
-        return DraftTree(tuple(self.tokens[n] for n in nodes), tuple(place[self.parents[n]] for n in nodes), probabilities)
+        return DraftTree(
+            tuple(self.tokens[n] for n in nodes), tuple(place[self.parents[n]] for n in nodes), probabilities, self.match_tokens
+        )
 
     def cut(self, max_tokens: int, max_paths: int, vocab_size: int) -> "DraftTree":
         """The tree without tokens too deep or unknown, and what follows them, and without paths too many."""
@@ -103,8 +107,9 @@ def tree_of(paths: Iterable[Sequence[int]]) -> DraftTree:
 def merged(drafts: Sequence[Draft]) -> DraftTree:
     """The tree of a drafter's paths."""
     if len(drafts) == 1:
-        return DraftTree(drafts[0].tokens, tuple(range(ROOT, len(drafts[0].tokens) - 1)), drafts[0].probabilities)
-    return _merged((draft.tokens, draft.probabilities) for draft in drafts)
+        parents = tuple(range(ROOT, len(drafts[0].tokens) - 1))
+        return DraftTree(drafts[0].tokens, parents, drafts[0].probabilities, drafts[0].match_tokens)
+    return replace(_merged((draft.tokens, draft.probabilities) for draft in drafts), match_tokens=drafts[0].match_tokens)
 
 
 def _merged(paths: Iterable[tuple[tuple[int, ...], tuple[float, ...]]]) -> DraftTree:

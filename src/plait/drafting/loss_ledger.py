@@ -9,8 +9,8 @@ and over any stretch of steps, however well drafting did before, at most `CREDIT
 Times without drafts are those of the cost model; what drafting added is measured, and what it saved is told by `saved_time`.
 """
 
-OPENING_STEPS = 0.25
-CREDIT_STEPS = 8.0
+OPENING_STEPS = 0.35
+CREDIT_STEPS = 2.0
 
 
 class LossLedger:

@@ -1,8 +1,8 @@
 """An engine's drafting, decided step by step: ask whether to draft, draft, plan, verify, tell what happened.
 
     if planner.wants_drafts(num_rows, is_tail, num_unlearnt): trees = ... of at most planner.num_paths paths a row
-    plan = planner.plan(trees, is_tail)          # which tokens of each tree to verify
-    planner.observe(num_rows, seconds, Step(plan, trees, is_tail, requests, drawn), draft_s)
+    plan = planner.plan(trees, is_tail, requests, refilled)      # which tokens of each tree to verify
+    planner.observe(num_rows, seconds, Step(plan, trees, is_tail, requests, drawn, refilled), draft_s)
 
 - Drafting pays or is off: after `PATIENCE` steps in a row whose plan was empty the engine drafts only so often that drafting alone
   takes half of what may be lost. A plan that pays turns it on again.
@@ -33,6 +33,8 @@ MAX_INTERVAL = 128
 """Steps between probes, which double from the least to the most while probes show nothing."""
 PROBE_TOKENS = 8
 PATHS_INTERVAL = 16
+REFERENCE_INTERVAL = 32
+"""Of so many steps in a row with drafts the next has none, and tells what such a step takes now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Step:
     requests: Sequence[str]
     drawn: Sequence[Sequence[int]]
     """No token of a row whose draft gave something that is not a number."""
+    refilled: float = 0.0
+    """The share of the rows whose places others wait for."""
 
     @property
     def accepted(self) -> list[int]:
@@ -58,10 +62,12 @@ class DraftPlanner:
         limits: DraftLimits | None = None,
         max_loss_share: float = 0.01,
         max_paths: int = MAX_PATHS,
+        token_step: int = 1,
     ) -> None:
-        """`profile`: (rows, tokens per row) -> seconds of a step, for every pair of a grid that has one token per row; see
-        `target_time`. `max_paths`: of a row in the tail."""
-        self.times, self.acceptance, self.ledger = TargetTime(profile), Acceptance(), LossLedger(max_loss_share)
+        """`profile`: (rows, tokens per row) -> seconds of a step, for every pair of a grid that has one token per row, and
+        `token_step`: see `target_time`. `max_paths`: of a row in the tail."""
+        self.times, self.acceptance = TargetTime(profile, token_step), Acceptance()
+        self.ledger = LossLedger(max_loss_share)
         self.saved, self.drafting = SavedTime(self.times), DraftingTime()
         self.limits, self.max_paths = limits or DraftLimits(), max_paths
         self.num_paths = 1
@@ -73,6 +79,8 @@ class DraftPlanner:
         self._num_single = 0
         """Plans in a row that had trees of several paths to choose from and took one."""
         self._num_to_branch = 0
+        self._num_drafted = 0
+        """Steps in a row with drafts."""
 
     @property
     def is_on(self) -> bool:
@@ -82,16 +90,25 @@ class DraftPlanner:
         """Whether drafting for the next step is worth its own time, and that of learning so many tokens; ask once a step."""
         self._num_to_probe -= 1
         self._num_to_check -= 1
-        if not num_rows or (not self.is_on and self._num_to_check > 0):
+        if not num_rows or self._num_drafted >= REFERENCE_INTERVAL or (not self.is_on and self._num_to_check > 0):
             return False
         self.num_paths = self._paths_to_draft() if is_tail else 1
         self.drafting.expect(num_rows, self.num_paths, num_unlearnt)
         return self.ledger.balance_s >= self.drafting.seconds
 
-    def plan(self, trees: Sequence[DraftTree], is_tail: Sequence[bool] = ()) -> DraftPlan:
-        """Say which tokens of each row's tree to verify; one tree a row, an empty one where there is none."""
+    def plan(
+        self, trees: Sequence[DraftTree], is_tail: Sequence[bool] = (), requests: Sequence[str] = (), refilled: float = 0.0
+    ) -> DraftPlan:
+        """Say which tokens of each row's tree to verify; one tree a row, an empty one where there is none.
+
+        `requests` are the rows' names, without which all are worth the same; others wait for the places of the share `refilled`.
+        """
         tails = is_tail or [False] * len(trees)
-        rows = [RowDraft(self.acceptance.calibrate(t, tail), tail, t.num_first) for t, tail in zip(trees, tails, strict=True)]
+        worths = self.saved.worths(requests, refilled) or [1.0] * len(trees)
+        rows = [
+            RowDraft(self.acceptance.calibrate(tree, tail), tail, tree.num_first, worth)
+            for tree, tail, worth in zip(trees, tails, worths, strict=True)
+        ]
         draft_s = self.drafting.seconds
         limits = replace(self.limits, max_extra_s=min(self.limits.max_extra_s, max(self.ledger.balance_s - draft_s, 0.0)))
         found = best_plan(rows, self.times, draft_s, limits)
@@ -110,17 +127,21 @@ class DraftPlanner:
     def observe(self, num_rows: int, seconds: float, step: Step | None = None, draft_s: float = 0.0) -> None:
         """Take a step: the time of the model and, if drafts were asked for, what came of them and what asking took."""
         num_drafted = step.plan.num_draft_tokens if step else 0
+        self._num_drafted = self._num_drafted + 1 if num_drafted else 0
         has_paths = step is not None and step.plan.has_paths
         self.times.observe(num_rows, num_rows + num_drafted, seconds, has_paths)
         if step is not None:
             self.drafting.observe(draft_s)
             for tree, drawn, tail in zip(step.trees, step.drawn, step.is_tail, strict=True):
-                self.acceptance.observe(tree, drawn, tail)
+                if tree.tokens:
+                    self.acceptance.observe(tree, drawn, tail)
         plain_s = self.times.seconds(num_rows, num_rows)
-        # What was measured, not what was expected: a model that errs would spend what is not there.
+        # What was measured, not what was expected: a model that errs would spend what is not there. And never a gain: a step with
+        # drafts that is faster than those without shows that the model errs.
         verify_s = min(seconds, MAX_JUMP * self.times.seconds(num_rows, num_rows + num_drafted))
-        extra_s = (verify_s - plain_s if num_drafted else 0.0) + draft_s
-        self.ledger.book(plain_s, extra_s, self.saved.take(step.requests, step.accepted) if step else self.saved.take((), ()))
+        extra_s = (max(verify_s - plain_s, 0.0) if num_drafted else 0.0) + draft_s
+        saved_s = self.saved.take(step.requests, step.accepted, step.refilled) if step else self.saved.take((), ())
+        self.ledger.book(plain_s, extra_s, saved_s)
 
     def _paths_to_draft(self) -> int:
         if self._num_single < PATIENCE:

@@ -9,12 +9,17 @@ step of n rows, leads of the sum L and the least of them m are worth
 
 which is, if S is a line, all that is sure to be saved whichever row turns out to be the last. A row that ends before others leaves
 them the least lead that is theirs. If another row takes its place, nothing runs empty, and its lead is worth a row's share of steps
-after all: that is added then.
+after all: that is added then. As far as it is known beforehand that others wait for the rows' places, tokens are worth that share
+at once, and are no lead.
 """
 
 from collections.abc import Sequence
+from math import exp
 
 from plait.drafting.target_time import TargetTime
+
+LEAD_TOKENS = 4.0
+"""A row that is so many tokens ahead of another counts 1/e as much as it where the last row is guessed."""
 
 
 class SavedTime:
@@ -44,15 +49,32 @@ class SavedTime:
         self._ended.append(lead - least)
         self._due_s += (self._least - least) * max(self._seconds(1) - row_s, 0.0)
 
-    def take(self, requests: Sequence[str], accepted: Sequence[int]) -> float:
-        """What these accepted tokens save, and what starts and ends have added since the last call."""
+    def take(self, requests: Sequence[str], accepted: Sequence[int], refilled: float = 0.0) -> float:
+        """What these accepted tokens save, and what starts and ends have added since the last call; `refilled` is the share of the
+        rows whose places others wait for."""
         saved_s, self._due_s = self._due_s, 0.0
         if not any(accepted):
             return saved_s
         before = self._worth
         for request, num in zip(requests, accepted, strict=True):
-            self._leads[request] = self._leads.get(request, 0.0) + num
-        return saved_s + self._worth - before
+            self._leads[request] = self._leads.get(request, 0.0) + num * (1 - refilled)
+        share_s = self._seconds(len(self._leads)) / len(self._leads)
+        return saved_s + self._worth - before + sum(accepted) * refilled * share_s
+
+    def worths(self, requests: Sequence[str], refilled: float = 0.0) -> list[float]:
+        """What a token of each row may be expected to save, where a row's share of a step is 1.
+
+        Without others to come, a row's place in a step for each, and what else a step takes for those that may be the last: all
+        rows together 1 on average, and those behind more. A guess, where `take` counts what is sure.
+        """
+        num = len(self._leads)
+        if not requests or num < 2 or refilled >= 1:
+            return [1.0] * len(requests)
+        row_s, share_s, least = self._row_s, self._seconds(num) / num, self._least
+        chances = {request: exp((least - lead) / LEAD_TOKENS) for request, lead in self._leads.items()}
+        last_s = (self._seconds(1) - row_s) / sum(chances.values())
+        own = (row_s + last_s * chances.get(request, 1.0) for request in requests)
+        return [refilled + (1 - refilled) * seconds / share_s for seconds in own]
 
     @property
     def _least(self) -> float:

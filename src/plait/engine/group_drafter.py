@@ -40,6 +40,7 @@ class GroupDrafter:
         self._plan: DraftPlan | None = None
         self._trees: list[DraftTree] = []
         self._is_tail: list[bool] = []
+        self._refilled = 0.0
 
     # ---- siblings elsewhere
 
@@ -78,7 +79,7 @@ class GroupDrafter:
     def measured(self, report: StepReport) -> None:
         step = None
         if self._plan is not None:
-            step = Step(self._plan, self._trees, self._is_tail, report.request_ids, report.drawn_R)
+            step = Step(self._plan, self._trees, self._is_tail, report.request_ids, report.drawn_R, self._refilled)
         self.planner.observe(report.num_rows, report.decode_s, step, report.draft_s)
 
     def end(self, request_id: str) -> None:
@@ -117,7 +118,8 @@ class GroupDrafter:
     def draft(self, wishes: Sequence[DraftWish]) -> list[DraftTree]:
         self._tell_all()
         self._trees, self._is_tail = [self._tree(wish) for wish in wishes], [wish.is_tail for wish in wishes]
-        self._plan = self.planner.plan(self._trees, self._is_tail)
+        self._refilled = wishes[0].refilled if wishes else 0.0
+        self._plan = self.planner.plan(self._trees, self._is_tail, [wish.request_id for wish in wishes], self._refilled)
         return [tree.pick(nodes) for tree, nodes in zip(self._trees, self._plan.nodes, strict=True)]
 
     def _tree(self, wish: DraftWish) -> DraftTree:

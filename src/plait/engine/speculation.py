@@ -28,6 +28,8 @@ class DraftWish:
     max_tokens: int
     is_tail: bool = False
     """At most `TAIL_ROWS` rows draw and nothing waits: these are the last."""
+    refilled: float = 0.0
+    """The share of the rows that draw whose places others wait for."""
 
     @property
     def max_paths(self) -> int:
@@ -39,8 +41,8 @@ class DraftWish:
 class StepReport:
     """One decode step of the rows `request_ids`: what was verified for each and what each drew.
 
-    `draft_s` is what asking for drafts took, `decode_s` the forward pass and the draw. `drawn_R` includes one token of each row
-    that is no draft's, and what comes after a stop and is dropped.
+    `draft_s` is what asking for drafts took, and telling the drafter of the step before; `decode_s` the forward pass and the draw.
+    `drawn_R` includes one token of each row that is no draft's, and what comes after a stop and is dropped.
     """
 
     request_ids: tuple[str, ...]
@@ -139,16 +141,19 @@ class Speculation:
         is_tail = not self.num_waiting and len(rows) <= TAIL_ROWS
         trees: list[DraftTree] = []
         if self.drafter.wants_drafts(len(rows), is_tail):
-            wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens), is_tail) for row in rows]
+            refilled = min(self.num_waiting / len(rows), 1.0)
+            wishes = [DraftWish(row.generation, most_draft_tokens(row, slot_tokens), is_tail, refilled) for row in rows]
             drafts = self.drafter.draft(wishes)
             trees = [tree.cut(wish.max_tokens, wish.max_paths, vocab_size) for tree, wish in zip(drafts, wishes, strict=True)]
-        self._draft_s = self.clock() - before
+        self._draft_s += self.clock() - before
         return trees if any(trees) else None
 
     def measured(
         self, rows: Sequence[Row], trees: Sequence[DraftTree] | None, drawn_R: Sequence[tuple[int, ...]], decode_s: float
     ) -> None:
-        """Count a step in which each row drew these tokens, and tell the drafter."""
+        """Count a step in which each row drew these tokens, and tell the drafter; what that takes, the next step's drafts are
+        charged with."""
+        before = self.clock()
         names, verified = tuple(row.generation for row in rows), (NO_TREE,) * len(rows) if trees is None else tuple(trees)
         report = StepReport(names, verified, tuple(drawn_R), self._draft_s, decode_s)
         self.num_steps += 1
@@ -157,6 +162,7 @@ class Speculation:
         if trees is not None:
             self._count(report)
         self.drafter.measured(report)
+        self._draft_s = self.clock() - before
 
     def _count(self, report: StepReport) -> None:
         self.num_verify_steps += 1

@@ -11,6 +11,7 @@ from plait.engine.sampler import Sampler
 from plait.engine.speculation import MAX_DRAFT_TOKENS, TAIL_ROWS, Clock
 from plait.engine.verify import VerifyAttention
 from plait.models.decoder import Decoder
+from plait.models.kernels import ROW_MULTIPLE
 from plait.types.sampling import SamplingParams
 
 ROWS = (1, 4, 16)
@@ -20,6 +21,11 @@ WIDTHS = (1, FIRST_DRAFT, 2, 4, 1 + MAX_DRAFT_TOKENS)
 two paths a row is measured as well."""
 NUM_KEYS = 256
 """Cached tokens of each row."""
+
+
+def token_step_of(decoder: Decoder) -> int:
+    """The model computes a multiple of so many tokens: see `models.kernels`."""
+    return ROW_MULTIPLE if decoder.device.type == "cpu" else 1
 
 
 @torch.inference_mode()
