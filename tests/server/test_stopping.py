@@ -64,7 +64,7 @@ def held_work(server: Any, calls: int = 6) -> Iterator[list[Any]]:
         passes = [training.forward_backward([DATUM] * 24, "cross_entropy") for _ in range(calls)]
         step = training.optim_step(tinker.AdamParams(learning_rate=1e-3))
         accepted = 'plait_http_requests_total{method="POST",route="/api/v1/optim_step",status="200"} 1.0'
-        wait_for(lambda: accepted in httpx.get(f"{server.url}/metrics").text)
+        wait_for(lambda: accepted in httpx.get(f"{server.url}/metrics", timeout=120).text)
         yield [*passes, step]
     finally:
         trainer.resume()
@@ -99,7 +99,7 @@ def test_a_second_signal_does_not_wait(own_server: Any) -> None:
     with own_server(STOP_TIMEOUT_S=600) as server:
         with held_work(server, MUCH_WORK):
             os.kill(server.pid, signal.SIGTERM)
-            wait_for(lambda: httpx.get(f"{server.url}/readyz").status_code == 503)
+            wait_for(lambda: httpx.get(f"{server.url}/readyz", timeout=120).status_code == 503)
         assert server.stop() == 0
         assert "calls go on after a restart" in server.tail()
 

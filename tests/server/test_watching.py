@@ -13,7 +13,7 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def values(server: Any) -> Values:
-    answer = httpx.get(f"{server.url}/metrics")
+    answer = httpx.get(f"{server.url}/metrics", timeout=120)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain")
     families = text_string_to_metric_families(answer.text)
@@ -21,8 +21,8 @@ def values(server: Any) -> Values:
 
 
 def test_it_is_well_and_ready_without_a_key(server: Any) -> None:
-    assert httpx.get(f"{server.url}/healthz").json() == {"status": "ok"}
-    assert httpx.get(f"{server.url}/readyz").json() == {"status": "ready"}
+    assert httpx.get(f"{server.url}/healthz", timeout=120).json() == {"status": "ok"}
+    assert httpx.get(f"{server.url}/readyz", timeout=120).json() == {"status": "ready"}
 
 
 def test_whoever_opens_the_address_gets_the_page_of_the_api(server: Any) -> None:
@@ -91,12 +91,12 @@ def test_metrics_tell_of_training_and_sampling(server: Any) -> None:
 
 def test_metrics_are_for_this_machine_and_for_operators(server: Any) -> None:
     url, proxied = f"{server.url}/metrics", {"X-Forwarded-For": "203.0.113.9"}
-    assert httpx.get(url, headers=proxied).status_code == 401
-    assert httpx.get(url, headers=proxied | {"X-API-Key": server.tenant().key}).status_code == 403
-    assert httpx.get(url, headers=proxied | {"Authorization": f"Bearer {server.admin.key}"}).status_code == 200
-    assert httpx.get(url, headers={"X-API-Key": "tml-000000000000-wrong"}).status_code == 401
+    assert httpx.get(url, headers=proxied, timeout=120).status_code == 401
+    assert httpx.get(url, headers=proxied | {"X-API-Key": server.tenant().key}, timeout=120).status_code == 403
+    assert httpx.get(url, headers=proxied | {"Authorization": f"Bearer {server.admin.key}"}, timeout=120).status_code == 200
+    assert httpx.get(url, headers={"X-API-Key": "tml-000000000000-wrong"}, timeout=120).status_code == 401
 
 
 def test_a_request_can_be_found_in_the_log(server: Any) -> None:
-    answer = httpx.get(f"{server.url}/v1/usage", headers={"X-Request-ID": "find-me"})
+    answer = httpx.get(f"{server.url}/v1/usage", headers={"X-Request-ID": "find-me"}, timeout=120)
     assert (answer.status_code, answer.headers["x-request-id"]) == (401, "find-me")

@@ -74,11 +74,11 @@ def test_each_model_is_trained_and_sampled_on_its_own_base(server: ServerProcess
     with pytest.raises(tinker.APIStatusError, match=r"holds token 370; the model has ids 0 to 319"):
         sampled(samplers[1], BEYOND_SMALL)
 
-    with httpx.Client(base_url=server.url, headers={"X-API-Key": tenant.key}) as http:
+    with httpx.Client(base_url=server.url, headers={"X-API-Key": tenant.key}, timeout=120) as http:
         rows = {row["base_model"]: row for row in http.get("/v1/usage").json()["usage"]}
         assert rows.keys() == {ALIAS, SMALL_ALIAS}
         assert all(row["trained_tokens"] == 16 and row["sampled_tokens"] for row in rows.values())
-    page = httpx.get(f"{server.url}/metrics").text
+    page = httpx.get(f"{server.url}/metrics", timeout=120).text
     assert 'plait_resident_adapters{base_model="small"} 1.0' in page
     assert 'plait_worker_tokens_total{base_model="small",worker="worker"}' in page
     assert f'plait_engine_rows{{base_model="{server.model}",engine="rollout"}}' in page

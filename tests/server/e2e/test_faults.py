@@ -229,7 +229,7 @@ OPEN_ROUTES = {"/healthz", "/readyz", "/metrics", "/api/v1/healthz", "/api/v1/ex
 
 
 def test_without_a_key_nothing_opens(server: Any) -> None:
-    routes = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    routes = httpx.get(f"{server.url}/openapi.json", timeout=120).json()["paths"]
     open_routes = set()
     with server.http(key=None) as http:
         for path, methods in routes.items():

@@ -42,7 +42,7 @@ def test_models_of_three_bases_train_and_sample_at_two_groups(server: ServerProc
     assert [sampled(sampler) for sampler in samplers] == first
     workers = [child for child in psutil.Process(server.pid).children() if "plait.cluster.groups.group_worker" in child.cmdline()]
     assert len(workers) == 2
-    page = httpx.get(f"{server.url}/metrics").text
+    page = httpx.get(f"{server.url}/metrics", timeout=120).text
     switches = [float(count) for count in re.findall(r'name="group_switches"[^}]*} ([0-9.]+)', page)]
     assert max(switches) >= 2, page
     groups = re.findall(r'plait_model_group{base_model="([^"]+)",group="([^"]+)"} 1.0', page)

@@ -40,7 +40,7 @@ class Owner:
         self.weights, self.sampler_weights, self.external_weights = paths
         self.sample = self.wire.sample(self.sampler_id)[1]["request_id"]
         self.wire.result(self.sample)
-        with httpx.Client(base_url=server.url, headers={"X-API-Key": tenant.key}) as http:
+        with httpx.Client(base_url=server.url, headers={"X-API-Key": tenant.key}, timeout=120) as http:
             data = json.dumps({"prompt": SECRET, "answer": "1"}) + "\n"
             assert http.post("/v1/uploads", params={"name": UPLOAD}, content=data).status_code in (200, 201)
         add_run(server, tenant.tenant_id)
@@ -133,7 +133,7 @@ QUERIES = {"expires": "4000000000", "signature": "0" * 64, "starting_on": "2020-
 
 def attempts(server: ServerProcess, owner: Owner, stranger: Wire) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(method, path of the document, what to send); every route, each with all ways to name something of the owner's."""
-    document = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    document = httpx.get(f"{server.url}/openapi.json", timeout=120).json()["paths"]
     known = bodies(owner, stranger.session_id)
     for path, operations in document.items():
         route = path.removeprefix("/api/v1/").replace("/oai", "")
@@ -192,7 +192,7 @@ def test_the_owner_finds_all_as_it_was(server: Any, owner: Owner) -> None:
     assert owner.wire.result(owner.sample)
     for path in (owner.weights, owner.sampler_weights, owner.external_weights):
         assert owner.wire.post("weights_info", tinker_path=path)[0] == 200
-    with httpx.Client(base_url=server.url, headers=owner.wire.http.headers) as http:
+    with httpx.Client(base_url=server.url, headers=owner.wire.http.headers, timeout=120) as http:
         assert UPLOAD in http.get("/v1/uploads").text
 
 

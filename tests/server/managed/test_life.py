@@ -188,5 +188,5 @@ def test_a_strangers_run_and_upload_are_not_there(managed: ManagedServer) -> Non
     assert eve.http.get("/v1/uploads").json() == {"uploads": [], "total": 0}
     environment = {"kind": "dataset", "path": "upload:mine"}
     assert eve.http.post("/v1/tasks", content=task_file(task("a", environment=environment))).status_code == 422
-    assert httpx.get(f"{managed.process.url}/v1/tasks/{run}").status_code == 401
+    assert httpx.get(f"{managed.process.url}/v1/tasks/{run}", timeout=120).status_code == 401
     assert ann.wait(run)["state"] == "done"
