@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from plait.rollout.request import GenerationRequest
-from plait.types.chunks import Chunk
+from plait.types.chunks import Chunk, PullFrom
 from plait.types.policy import PolicyVersion
 from plait.types.sampling import SamplingParams
 
@@ -44,11 +44,12 @@ def light_request(
 class LightRequest(GenerationRequest):
     """A request whose `context_tokens` and `tokens` are `Counted`."""
 
-    def next_chunk(self, chunk_tokens: int, stretch_tokens: int = 0) -> Chunk:
+    def next_chunk(self, chunk_tokens: int, stretch_tokens: int = 0, pull: PullFrom | None = None) -> Chunk:
         context: Any = Counted(len(self.context_tokens) + len(self.tokens))
         return Chunk(
             self.chunk_id, self.policy, context, self.chunk_budget(chunk_tokens), self.sampling,
-            generated_tokens=len(self.tokens), group=self.group, generation=self.request_id, stretch_tokens=stretch_tokens,
+            generated_tokens=len(self.tokens), group=self.group, generation=self.request_id,
+            stretch_tokens=stretch_tokens, pull=pull,
         )  # fmt: skip
 
     def drew(self, num_tokens: int) -> None:

@@ -82,7 +82,7 @@ class GroupLink:
             return  # The reader tells.
         except ValueError:  # Too long a frame. Without it nothing that follows makes sense.
             log.exception("worker group %s is ended, since a frame cannot be sent to it", self._settings.name)
-            self._child.kill()
+            self._carrier.kill()
 
     async def close(self) -> None:
         """End the process; what it has made durable stays, and what it had put away goes."""
