@@ -60,6 +60,7 @@ def parse(head: str = "") -> RunSettings:
         ),
         ("engine = { kind = 'vllm', disk_tokens = 9 }", "engine.disk_tokens = 9 has no effect on vLLM"),
         ("engine = { draft_paths = 2 }", 'engine.draft_paths = 2 has no effect with engine.drafting = "off": choose "auto" there'),
+        ("engine = { draft_history = true }", 'engine.draft_history = true has no effect with engine.drafting = "off": choose'),
         ("workers = { order = 'fifo' }", 'workers.order has no effect with workers.layout = "split"'),
         ("workers = { host_bytes = 9 }", 'workers.host_bytes has no effect with workers.layout = "split"'),
         (

@@ -4,9 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.drafting.draft import DraftIncrement
-from plait.drafting.hub import HISTORY_PREFIX, DraftHub
+from plait.drafting.hub import DraftHub
 from plait.drafting.local_drafter import LocalDrafter
-from plait.drafting.prompt_history import PromptHistory
 from plait.drafting.suffix_tree import SuffixTree
 
 ENGINES = ("e0", "e1", "e2")
@@ -112,27 +111,3 @@ def test_the_hub_is_bounded() -> None:
         hub.update("e0", f"g{i}", f"r{i}", 0, range(30))
         assert hub.num_tokens <= 100
     assert hub.groups == ("g17", "g18", "g19")
-
-
-def test_answers_of_earlier_steps_come_with_the_next_group_of_the_prompt() -> None:
-    hub = DraftHub(history=PromptHistory(sequences_per_prompt=2))
-    for step in range(3):
-        hub.register_group("e0", f"g{step}", "task/digest")
-        hub.update("e0", f"g{step}", f"r{step}", 0, (step, 7, 8))
-        hub.end_group(f"g{step}")
-    hub.register_group("e1", "g3", "task/digest")
-    increments = hub.fetch("e1")
-    assert [piece.tokens for piece in increments] == [(2, 7, 8), (1, 7, 8)]
-    assert all(piece.request.startswith(HISTORY_PREFIX) for piece in increments)
-    hub.register_group("e1", "g4", "another task/digest")
-    assert hub.fetch("e1") == []
-
-
-def test_history_is_bounded() -> None:
-    history = PromptHistory(sequences_per_prompt=2, max_tokens=10)
-    for prompt in "abc":
-        history.record(prompt, [(1, 2), (3, 4, 5)])
-    assert history.num_tokens == 10
-    assert (history.answers("a"), history.answers("c")) == ((), ((3, 4, 5), (1, 2)))
-    history.record("d", [(1,) * 11])
-    assert history.num_tokens == 0

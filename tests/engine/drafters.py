@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from plait.drafting.draft_tree import DraftTree, tree_of
+from plait.drafting.prompt_history import Owner
 from plait.engine.speculation import DraftWish, Speculation, StepReport
 
 Guess = Callable[[str, tuple[int, ...], int], Sequence[int]]
@@ -25,10 +26,12 @@ class ScriptedDrafter:
         self.reports: list[StepReport] = []
         self.asked: tuple[str, ...] | None = None
 
-    def follow(self, group: str, prompt: tuple[int, ...]) -> None:
+    def follow(self, group: str, prompt: tuple[int, ...], owner: Owner = ("", "")) -> None:
         self.followed.append((group, prompt))
 
-    def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...]) -> None:
+    def start(
+        self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...], owner: Owner = ("", "")
+    ) -> None:
         assert request_id not in self.drawn_tokens
         assert (group, prompt) in self.followed
         self.starts.append((group, request_id, prompt, generated))

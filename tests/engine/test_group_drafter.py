@@ -11,6 +11,7 @@ from plait.drafting.draft import DraftIncrement
 from plait.drafting.draft_tree import MAX_PATHS, NO_TREE, DraftTree
 from plait.drafting.local_drafter import LocalDrafter
 from plait.drafting.planner import DraftPlanner
+from plait.drafting.prompt_history import PromptHistory
 from plait.engine.engine import Engine
 from plait.engine.group_drafter import GroupDrafter
 from plait.engine.speculation import MAX_DRAFT_TOKENS, TAIL_ROWS, DraftWish, Speculation, StepReport
@@ -172,3 +173,25 @@ def test_the_last_rows_are_the_tail() -> None:
     assert told[-1][1]
     observed = found.planner.acceptance.rate(0, is_tail=True)
     assert observed > found.planner.acceptance.rate(MAX_DRAFT_TOKENS - 1) == 0.5
+
+
+def test_a_later_step_drafts_from_the_answers_of_the_one_before() -> None:
+    """From its first token on, and the same tokens are drawn; another task has nothing of it."""
+    found = GroupDrafter(LocalDrafter(), DraftPlanner(CHEAP), history=PromptHistory())
+    engine = engine_with(found)
+    told = engine.speculation
+    assert told is not None
+    gains: list[float] = []
+    for step, task in enumerate(("t0", "t0", "t1")):
+        wanted = siblings(task, 1, temperature=0.0)
+        num_drawn, num_rows = told.num_drawn, told.num_rows
+        driver = GroupDriver(engine)
+        driver.submit(*wanted)
+        results = driver.run()
+        assert_same(model(), wanted[0], results[wanted[0].request_id])
+        gains.append((told.num_drawn - num_drawn) / (told.num_rows - num_rows))
+        found.end_group(found.local.groups[0])
+        assert found.local.groups == (), step
+    assert gains[1] > 1.5 * max(gains[0], gains[2])
+    assert found.history is not None
+    assert found.history.num_tokens == 3 * 40

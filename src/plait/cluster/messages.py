@@ -52,6 +52,8 @@ class Configure(msgspec.Struct, frozen=True, tag="configure", kw_only=True):
     drafting: str = "off"
     draft_paths: int = 1
     """Of a row's draft, in the tail."""
+    draft_history: bool = False
+    """Answers of earlier steps to the same prompt are drafted from too."""
     answers_folder: str = ""
     """Where workers of this controller on one machine keep what each would otherwise test for itself; empty: nowhere."""
     has_siblings: bool = False

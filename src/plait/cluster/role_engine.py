@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from plait.cluster.messages import Configure
 from plait.drafting.local_drafter import LocalDrafter
 from plait.drafting.planner import DraftPlanner
+from plait.drafting.prompt_history import PromptHistory
 from plait.engine.adapters import AdapterStore
 from plait.engine.engine import Engine
 from plait.engine.group_drafter import GroupDrafter
@@ -77,4 +78,4 @@ def make_drafter(settings: Configure, decoder: Decoder, sampler: Sampler) -> Gro
     """Its idea of what steps take is measured here, and corrected by every step."""
     profile = measure_step_times(decoder, time.perf_counter, min(settings.max_rows, MAX_PROFILED_ROWS), sampler)
     planner = DraftPlanner(profile, max_paths=settings.draft_paths, token_step=token_step_of(decoder))
-    return GroupDrafter(LocalDrafter(), planner)
+    return GroupDrafter(LocalDrafter(), planner, history=PromptHistory() if settings.draft_history else None)

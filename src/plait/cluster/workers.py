@@ -254,6 +254,7 @@ def _configure(
         micro_batch_tokens=settings.training.micro_batch_tokens, checkpoint_layers=settings.training.checkpoint_layers,
         num_tasks=num_tasks, train_ranks=settings.train_ranks if TRAIN in roles else 1,
         rank_timeout_s=settings.workers.rank_timeout_s, drafting=engine.drafting, draft_paths=engine.draft_paths,
+        draft_history=engine.draft_history,
         has_siblings=settings.workers.rollout_engines > 1,
         lend_threads=settings.workers.lend_threads and settings.workers.executor == "process",
         full_policies=engine.full_policies,

@@ -149,6 +149,8 @@ def _check_engine(engine: EngineSettings, own: str = "") -> Iterator[str]:
         yield from store_problems(engine.store, f"{key}.store")
     if engine.drafting == "off" and engine.draft_paths != EngineSettings.model_fields["draft_paths"].default:
         yield f'{key}.draft_paths = {engine.draft_paths} has no effect with {key}.drafting = "off": choose "auto" there'
+    if engine.drafting == "off" and engine.draft_history:
+        yield f'{key}.draft_history = true has no effect with {key}.drafting = "off": choose "auto" there'
     if engine.kind == "vllm":
         yield from _check_vllm(engine, key)
     elif engine.python:

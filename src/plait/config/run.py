@@ -121,6 +121,8 @@ class EngineSettings(Settings):
     """"auto": tokens that siblings drew are tried several at once, where that pays. Which tokens are drawn stays the same."""
     draft_paths: Annotated[int, Field(ge=1, le=4)] = 1
     """Most ways to go on that are tried at once for a generation, where at most four are left at an engine and that pays."""
+    draft_history: bool = False
+    """Try too what a task answered to the same prompt in earlier steps: the newest four answers, a million tokens an engine."""
     chunk_tokens: Annotated[int, Field(ge=1)] = 128
     """A generation goes back to the queue after so many new tokens."""
     batch_invariant: Literal["auto", "require", "off"] = "auto"

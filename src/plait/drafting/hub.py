@@ -4,7 +4,7 @@
   without gaps. So the trees of all engines that follow a group come to hold the same sequences, whatever the order of messages.
 - A request that one engine alone has decoded is not sent back to it.
 - An engine that begins anew, or gave a group up, registers it again and gets everything again. It sends its updates before that.
-- A group that has ended is ignored from then on; its answers go into the history of its prompt, if it has a key.
+- A group that has ended is ignored from then on.
 - Bounded: `max_tokens` tokens in all; the group updated least recently goes first, as if it had ended.
 """
 
@@ -13,13 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from plait.drafting.draft import DraftIncrement
-from plait.drafting.prompt_history import PromptHistory
 from plait.drafting.token_log import TokenLog
 
 MAX_ENDED_GROUPS = 4096
 """Names of ended groups remembered, against late messages."""
-HISTORY_PREFIX = "history:"
-"""Begins the names of requests that are answers of earlier steps."""
 
 
 @dataclass(slots=True)
@@ -33,7 +30,6 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Group:
-    prompt_key: str = ""
     streams: dict[str, _Stream] = field(default_factory=dict)
     given: dict[str, dict[str, int]] = field(default_factory=dict)
     """Engine -> request -> number of tokens given to it; the engines are those that follow the group."""
@@ -42,8 +38,8 @@ class _Group:
 class DraftHub:
     """Pure bookkeeping: who sent what, who was given what."""
 
-    def __init__(self, max_tokens: int = 4_000_000, history: PromptHistory | None = None) -> None:
-        self.max_tokens, self.history = max_tokens, history
+    def __init__(self, max_tokens: int = 4_000_000) -> None:
+        self.max_tokens = max_tokens
         self.num_tokens = 0
         self._groups: dict[str, _Group] = {}
         self._ended: dict[str, None] = {}
@@ -54,14 +50,11 @@ class DraftHub:
     def groups(self) -> tuple[str, ...]:
         return tuple(self._groups)
 
-    def register_group(self, engine: str, group: str, prompt_key: str = "") -> None:
-        """Let an engine follow a group from its first token on. The key names the prompt in the history; the first one counts."""
+    def register_group(self, engine: str, group: str) -> None:
+        """Let an engine follow a group from its first token on."""
         if (known := self._group(engine, group)) is None:
             return
         known.given[engine] = {}
-        if prompt_key and not known.prompt_key:
-            known.prompt_key = prompt_key
-            self._add_history(known)
         for request, stream in known.streams.items():
             stream.owner = ""
             self._note_due(group, request)
@@ -109,9 +102,6 @@ class DraftHub:
         if (known := self._groups.pop(group, None)) is None:
             return
         self.num_tokens -= sum(len(stream.tokens) for stream in known.streams.values())
-        if known.prompt_key and self.history is not None:
-            answers = [stream.tokens for name, stream in known.streams.items() if not name.startswith(HISTORY_PREFIX)]
-            self.history.record(known.prompt_key, answers)
 
     def _group(self, engine: str, group: str) -> _Group | None:
         """Return the group, followed by the engine; None if it has ended."""
@@ -123,13 +113,6 @@ class DraftHub:
             for request in known.streams:
                 self._due.setdefault(engine, {})[group, request] = None
         return known
-
-    def _add_history(self, known: _Group) -> None:
-        answers = self.history.answers(known.prompt_key) if self.history is not None else ()
-        for i, answer in enumerate(answers):
-            stream = known.streams[f"{HISTORY_PREFIX}{known.prompt_key}:{i}"] = _Stream("")
-            stream.tokens.extend(stream.log.add(0, tuple(answer)))
-            self.num_tokens += len(answer)
 
     def _note_due(self, group: str, request: str) -> None:
         known = self._groups[group]

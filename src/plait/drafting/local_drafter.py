@@ -43,6 +43,10 @@ class _Group:
         waiting.extend(tokens)
         self.num_unlearnt += len(tokens)
 
+    def answer(self, request: str) -> tuple[int, ...]:
+        learnt = self.tree.tokens(request) if request in self.tree else ()
+        return (*learnt, *self.unlearnt.get(request, ()))[len(self.prompt_tail) :]
+
     def learn(self) -> None:
         for sequence, tokens in self.unlearnt.items():
             self.tree.append(sequence, tokens)
@@ -88,6 +92,14 @@ class LocalDrafter:
         for name, tokens in [*named, (("prompt",), prompt_tokens)]:
             self._feed(known, name, tokens)
         self._make_room(group)
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._groups
+
+    def answers(self, group: str) -> list[tuple[int, ...]]:
+        """What requests of a group have drawn, here and elsewhere, as far as it is held; nothing of the prompt."""
+        known = self._groups.get(group)
+        return [] if known is None else [known.answer(request) for request in known.logs]
 
     def append(self, group: str, request: str, tokens: Sequence[int], start: int | None = None) -> None:
         """Learn tokens decoded here, from position `start` on (None: after all that are known), and keep them for the hub.

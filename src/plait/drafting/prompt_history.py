@@ -4,9 +4,19 @@ Bounded: the newest `sequences_per_prompt` answers of a prompt, and `max_tokens`
 first.
 """
 
+import hashlib
+from array import array
 from collections.abc import Iterable, Sequence
 
 Answer = Sequence[int]
+Owner = tuple[str, str]
+"""Tenant and task."""
+
+
+def prompt_key(owner: Owner, prompt_tokens: Sequence[int]) -> str:
+    """Of a prompt and whose it is, so that nobody drafts from another's answers."""
+    packed = repr(owner).encode() + b"\0" + array("I", prompt_tokens).tobytes()
+    return hashlib.blake2b(packed, digest_size=16).hexdigest()
 
 
 class PromptHistory:

@@ -3,6 +3,7 @@
 - The planner decides whether to draft and which tokens of each draft to verify.
 - Tokens are kept whether or not drafts are made, so that siblings here and elsewhere profit.
 - A group is followed from the moment a chunk of it is queued, so that no token of a sibling elsewhere is missed.
+- With a history a group begins with answers to its prompt of earlier steps, of the same tenant and task.
 - A generation without a group drafts from itself alone, and nobody else is told of it.
 """
 
@@ -14,6 +15,7 @@ from plait.drafting.draft import DraftIncrement, DraftQuery
 from plait.drafting.draft_tree import NO_TREE, DraftTree
 from plait.drafting.local_drafter import LocalDrafter
 from plait.drafting.planner import DraftPlanner, Step
+from plait.drafting.prompt_history import Owner, PromptHistory, prompt_key
 from plait.engine.speculation import DraftWish, StepReport
 
 ALONE = "alone/"
@@ -32,8 +34,12 @@ class _Running:
 class GroupDrafter:
     """An `engine.speculation.Drafter`. Updates are given once `update_tokens` have come together, or a chunk has ended."""
 
-    def __init__(self, local: LocalDrafter, planner: DraftPlanner, update_tokens: int = 64) -> None:
-        self.local, self.planner, self.update_tokens = local, planner, update_tokens
+    def __init__(
+        self, local: LocalDrafter, planner: DraftPlanner, update_tokens: int = 64, history: PromptHistory | None = None
+    ) -> None:
+        self.local, self.planner, self.update_tokens, self.history = local, planner, update_tokens, history
+        self._prompt_keys: dict[str, str] = {}
+        """Of groups whose answers go into the history at their end."""
         self._running: dict[str, _Running] = {}
         self._num_new_tokens = 0
         self._has_ended = False
@@ -58,17 +64,30 @@ class GroupDrafter:
 
     def end_group(self, group: str) -> None:
         """No more generations of it will come."""
+        key = self._prompt_keys.pop(group, "")
+        if self.history is not None and key:
+            self.history.record(key, self.local.answers(group))
         self.local.forget_group(group)
 
     # ---- what the engine tells
 
-    def follow(self, group: str, prompt: tuple[int, ...]) -> None:
-        if group:
+    def follow(self, group: str, prompt: tuple[int, ...], owner: Owner = ("", "")) -> None:
+        if not group or group in self.local:
+            return
+        if self.history is None:
             self.local.register_group(group, prompt)
+        else:
+            key = self._prompt_keys[group] = prompt_key(owner, prompt)
+            self.local.register_group(group, prompt, self.history.answers(key))
 
-    def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...]) -> None:
+    def start(
+        self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...], owner: Owner = ("", "")
+    ) -> None:
         running = self._running[request_id] = _Running(group or ALONE + request_id, 0, list(generated))
-        self.local.register_group(running.group, prompt)
+        if group:
+            self.follow(group, prompt, owner)
+        else:
+            self.local.register_group(running.group, prompt)
         self._tell(request_id, running)
         self.planner.saved.start(request_id)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from plait.drafting.draft_tree import MAX_PATHS, NO_TREE, DraftTree
+from plait.drafting.prompt_history import Owner
 from plait.engine.row import Row
 from plait.types.chunks import Chunk
 
@@ -75,11 +76,11 @@ class Drafter(Protocol):
         """Whether to ask for drafts before a step of so many rows."""
         ...
 
-    def follow(self, group: str, prompt: tuple[int, ...]) -> None:
-        """A chunk of the group waits to start; empty: it is alone."""
+    def follow(self, group: str, prompt: tuple[int, ...], owner: Owner = ...) -> None:
+        """A chunk of the group waits to start; empty: it is alone. `owner` is whose it is."""
         ...
 
-    def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...]) -> None:
+    def start(self, group: str, request_id: str, prompt: tuple[int, ...], generated: tuple[int, ...], owner: Owner = ...) -> None:
         """A chunk starts; `generated` are the tokens of its generation's earlier chunks."""
         ...
 
@@ -129,11 +130,11 @@ class Speculation:
 
     def follow(self, chunk: Chunk) -> None:
         """The chunk is queued."""
-        self.drafter.follow(chunk.group, prompt_of(chunk))
+        self.drafter.follow(chunk.group, prompt_of(chunk), owner_of(chunk))
 
     def start(self, row: Row) -> None:
         chunk, prompt = row.chunk, prompt_of(row.chunk)
-        self.drafter.start(chunk.group, row.generation, prompt, chunk.context_tokens[len(prompt) :])
+        self.drafter.start(chunk.group, row.generation, prompt, chunk.context_tokens[len(prompt) :], owner_of(chunk))
 
     def drafts(self, rows: Sequence[Row], slot_tokens: int, vocab_size: int) -> list[DraftTree] | None:
         """What to verify for each row, within what its chunk may still draw and its slot holds; None, if there is nothing."""
@@ -173,6 +174,10 @@ class Speculation:
                 self.num_accepted += max(0, len(tokens) - 1)
                 self.num_branched_rows += tree.num_first < len(tree)
                 self.num_branch_tokens += sum(node >= tree.num_first for node in tree.follow(tokens))
+
+
+def owner_of(chunk: Chunk) -> Owner:
+    return chunk.policy.tenant, chunk.policy.task
 
 
 def prompt_of(chunk: Chunk) -> tuple[int, ...]:
