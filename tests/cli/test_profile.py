@@ -11,7 +11,7 @@ from tests.simulation.scenarios import TASKS
 SCENARIO = (
     TASKS.split("[[systems]]")[0]
     .replace("devices = 3", "devices = 2")
-    .replace('name = "Qwen3-0.6B"', 'name = "Qwen3-0.6B"\nprofile = "profile.json"')
+    .replace('name = "Qwen3-0.6B"', 'name = "tiny"\nprofile = "profile.json"')
 )
 
 
@@ -24,7 +24,7 @@ def test_a_measured_profile_takes_the_place_of_specifications(
     assert "points not fitted" in told
     assert "profile.json" in told
     (tmp_path / "here.toml").write_text(SCENARIO)
-    (tmp_path / "specified.toml").write_text(SCENARIO.replace('profile = "profile.json"', ""))
+    (tmp_path / "specified.toml").write_text(SCENARIO.replace('name = "tiny"\nprofile = "profile.json"', 'name = "Qwen3-0.6B"'))
     monkeypatch.chdir("/")
     ends_s = []
     for name in ("here", "specified"):

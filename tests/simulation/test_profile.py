@@ -50,7 +50,7 @@ def test_costs_never_fall_with_more_work_however_noisy_the_measurements(seconds:
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
     profile().write(tmp_path / "p.json")
     assert read_profile(tmp_path / "p.json") == profile()
-    with pytest.raises(ConfigError, match="no profile"):
+    with pytest.raises(ConfigError, match="Write a profile with `plait profile`"):
         read_profile(tmp_path / "none.json")
     with pytest.raises(ConfigError, match="no points of train"):
         MeasuredCosts(profile(train=()))
