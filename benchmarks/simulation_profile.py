@@ -27,10 +27,10 @@ class MachineCosts(msgspec.Struct, frozen=True):
     prompt_share: float = 0.25
     context_s: float = 0.0
     chunk_s: float = 0.0
-    """Of ending and resuming a chunk; spread over its tokens by `divided`."""
+    """Of ending and resuming a chunk; spread over tokens by `divided`."""
 
-    def divided(self, chunk_tokens: int) -> "MachineCosts":
-        return msgspec.structs.replace(self, row_s=self.row_s + self.chunk_s / chunk_tokens)
+    def divided(self, tokens_per_chunk: float) -> "MachineCosts":
+        return msgspec.structs.replace(self, row_s=self.row_s + self.chunk_s / tokens_per_chunk)
 
     def prefill_s(self, num_tokens: int) -> float:
         return self.step_s + self.prompt_share * self.row_s * num_tokens if num_tokens else 0.0
@@ -74,20 +74,17 @@ def marlaas_profile(rows: Sequence[Row]) -> MachineCosts:
 def seer_profile(rows: Sequence[Row]) -> MachineCosts:
     """Least squares over pinned groups with ample memory: there lengths alone say which rows and contexts each step has.
 
-    One engine's whole run and its last tenth, and the fuller of two engines in three cases. What a chunk's end takes is the
-    difference that division makes to one engine with ample memory, over the number of chunks.
+    One engine's whole run and its last tenth, and the fuller of two engines in three cases: no chunk ends there.
     """
     alone = engine_lengths("moonlight", 16, 1)[0]
     first = _row(rows, case="tiny, one engine", system="pinned groups", cache_share=2.0)
-    divided = _row(rows, case="tiny, one engine", system="+ divided", cache_share=2.0)
     tail_start = sorted(alone)[int(0.9 * len(alone)) - 1]
     amounts, seconds = [amounts_of(alone), amounts_of(alone, tail_start)], [first["completion_s"], first["last_tenth_s"]]
     for shape, (case, num_groups) in TWO_ENGINES.items():
         amounts.append(max((amounts_of(lengths) for lengths in engine_lengths(shape, num_groups, 2)), key=lambda found: found[1]))
         seconds.append(_row(rows, case=case, system="pinned groups", cache_share=2.0)["completion_s"])
     step_s, row_s, context_s = (float(x) for x in np.linalg.lstsq(np.array(amounts), np.array(seconds), rcond=None)[0])
-    chunk_s = (divided["completion_s"] - first["completion_s"]) / sum(-(-length // CHUNK_TOKENS) for length in alone)
-    return MachineCosts(step_s, row_s, context_s=context_s, chunk_s=max(0.0, chunk_s))
+    return MachineCosts(step_s, row_s, context_s=context_s)
 
 
 def engine_lengths(shape: str, num_groups: int, num_engines: int) -> list[list[int]]:

@@ -12,20 +12,28 @@ from typing import Any
 
 from benchmarks.simulation_foreseen import FIGURES, foresee
 from benchmarks.simulation_found import Found, Row
-from benchmarks.simulation_machine import MARLAAS_NAMES, SEER_CASES, marlaas_delays_s, simulate_marlaas, simulate_seer
+from benchmarks.simulation_machine import (
+    CHUNK_ROW,
+    MARLAAS_NAMES,
+    SEER_CASES,
+    marlaas_delays_s,
+    simulate_marlaas,
+    simulate_seer,
+    with_chunks,
+)
 from benchmarks.simulation_plexrl import FIGURES as PLEXRL_FIGURES
 from benchmarks.simulation_plexrl import TEXTS as PLEXRL_TEXTS
 from benchmarks.simulation_plexrl import plexrl_rows
 from benchmarks.simulation_profile import marlaas_profile, seer_profile
 from benchmarks.simulation_scores import compared, headlines, measured
 
-PROFILED_TASKS, PROFILED_SYSTEMS, PROFILED_SHARE = (1, 32), ("pinned groups", "+ divided"), 2.0
+PROFILED_TASKS, PROFILED_SYSTEM, PROFILED_SHARE = (1, 32), "pinned groups", 2.0
 """What the profiles were taken from."""
 TEXTS = (
     "Foreseen: costs of `plait profile`, the benchmark's own tasks and drawn delays. No measured figure is fitted.",
     "Foreseen: every group is taken to have a gradient; in the real run some had none and cost the trainer nothing.",
     "Profile of marlaas on the tiny model: what 1 and 32 tasks of Plait kept both workers busy for. All else is predicted.",
-    "Profile of seer: pinned groups with ample memory, and what division costs one engine that has it. All else is predicted.",
+    "Profile of seer: pinned groups with ample memory, and what division costs one engine that has little. All else is predicted.",
     "Not in the profile: what the controller, environments and messages take of the two cores.",
     "A prompt's token is taken to cost a quarter of a row.",
     *PLEXRL_TEXTS,
@@ -68,7 +76,7 @@ def _foreseen() -> Iterator[Row]:
 
 def _seer(is_quick: bool) -> Iterator[Row]:
     found = measured("seer")
-    costs = seer_profile(found)
+    costs = with_chunks(seer_profile(found), found)
     for row in found:
         if (
             row.get("case") not in SEER_CASES
@@ -80,5 +88,6 @@ def _seer(is_quick: bool) -> Iterator[Row]:
         simulated = simulate_seer(costs, row["case"], row["system"], row["engines"], row["cache_share"])
         case = f"seer, {row['case']}, cache {row['cache_share']:.0%}"
         for figure in ("tokens_per_s", "completion_s", "last_tenth_s"):
-            is_fitted = row["system"] in PROFILED_SYSTEMS and row["cache_share"] == PROFILED_SHARE
+            is_fitted = row["system"] == PROFILED_SYSTEM and row["cache_share"] == PROFILED_SHARE
+            is_fitted |= all(row[key] == value for key, value in CHUNK_ROW.items())
             yield compared(case, row["system"], figure, row[figure], simulated[figure], is_fitted)
