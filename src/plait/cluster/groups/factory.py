@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from plait.cluster.executors.carrier import Executor, WorkerNeeds
 from plait.cluster.executors.choice import executor_for, make_executor
@@ -17,12 +17,11 @@ from plait.cluster.groups.placement_loop import PlacementLoop
 from plait.cluster.groups.router import Router
 from plait.cluster.groups.shared_training import SharedTraining
 from plait.cluster.groups.worker_groups import WorkerGroups
-from plait.cluster.messages import TRAIN, Configure, FromWorker
+from plait.cluster.messages import TRAIN, Configure
 from plait.cluster.workers import MakeWorkers, Workers
 from plait.config.run import WorkerSettings
 from plait.observe.events import GroupSample, JobMoved, Note
 from plait.placement.job import DEFAULT_SLO
-from plait.types.errors import WorkerFailure
 
 GROUP = "group"
 PARKED_FOLDER = "parked"
@@ -77,13 +76,10 @@ def _make_grouped(
     max_slowdown: float,
     configurations: Sequence[Configure],
     max_restarts: int,
-    on_message: Callable[[str, FromWorker], None],
-    on_lost: Callable[[str, Sequence[str], WorkerFailure], None],
-    on_ready: Callable[[str, Sequence[str]], None],
-    on_failed: Callable[[Exception], None],
+    *told: Any,
 ) -> GroupedWorkers:
-    """The groups count restarts themselves."""
-    return GroupedWorkers(groups, owner, configurations, on_message, on_lost, on_ready, on_failed, max_slowdown)
+    """`told`: the four callbacks of `Workers`. The groups count restarts themselves."""
+    return GroupedWorkers(groups, owner, configurations, *told, max_slowdown=max_slowdown)
 
 
 def _make_shared_training(
@@ -93,15 +89,13 @@ def _make_shared_training(
     make_own: Callable[[Sequence[Configure]], Executor],
     configurations: Sequence[Configure],
     max_restarts: int,
-    on_message: Callable[[str, FromWorker], None],
-    on_lost: Callable[[str, Sequence[str], WorkerFailure], None],
-    on_ready: Callable[[str, Sequence[str]], None],
-    on_failed: Callable[[Exception], None],
+    *told: Any,
 ) -> SharedTraining:
+    """`told`: the four callbacks of `Workers`."""
     engines = [one for one in configurations if TRAIN not in one.roles]
     trainers = [one for one in configurations if TRAIN in one.roles]
-    rollouts = Workers(engines, max_restarts, on_message, on_lost, on_ready, on_failed, executor=make_own(engines))
-    training = GroupedWorkers(groups, owner, trainers, on_message, on_lost, on_ready, on_failed, max_slowdown)
+    rollouts = Workers(engines, max_restarts, *told, executor=make_own(engines))
+    training = GroupedWorkers(groups, owner, trainers, *told, max_slowdown=max_slowdown)
     return SharedTraining(rollouts, training)
 
 

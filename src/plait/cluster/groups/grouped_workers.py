@@ -13,7 +13,7 @@ from plait.cluster.groups.expected_bytes import expected_bytes
 from plait.cluster.groups.group_move import MoveListener, move
 from plait.cluster.groups.worker_group import WorkerGroup
 from plait.cluster.groups.worker_groups import WorkerGroups
-from plait.cluster.messages import ROLLOUT, TRAIN, Configure, FromWorker, Ready, SubmitChunks, ToWorker
+from plait.cluster.messages import ROLLOUT, Configure, FromWorker, Ready, SubmitChunks, ToWorker
 from plait.cluster.model_messages import ScorePrompt
 from plait.placement.job import DEFAULT_SLO
 from plait.types.errors import WorkerFailure
@@ -35,6 +35,7 @@ class GroupedWorkers:
         on_lost: Callable[[str, Sequence[str], WorkerFailure], None],
         on_ready: Callable[[str, Sequence[str]], None],
         on_failed: Callable[[Exception], None],
+        *,
         max_slowdown: float = DEFAULT_SLO,
     ) -> None:
         self.groups, self.owner, self.configurations = groups, owner, configurations
@@ -97,10 +98,6 @@ class GroupedWorkers:
             return
         if worker in self._attached:
             self.group_of(worker).send(f"{self.owner}/{worker}", message)
-
-    def train(self, message: ToWorker) -> None:
-        """To the worker that trains."""
-        self.send_to(next(c.name for c in self.configurations if TRAIN in c.roles), message)
 
     def lend_threads(self, trainer_is_idle: bool) -> None:
         """All that a group runs has all of its threads."""

@@ -4,8 +4,7 @@ the interface of `cluster.workers.Workers`.
 Rollouts of a step then never wait for another job, and a trainer, which is idle for most of a step, serves several.
 """
 
-import asyncio
-
+from plait.cluster.all_of import all_of
 from plait.cluster.groups.group_move import MoveListener
 from plait.cluster.groups.grouped_workers import GroupedWorkers
 from plait.cluster.messages import Ready, ToWorker
@@ -43,11 +42,7 @@ class SharedTraining:
 
     async def start(self) -> Ready:
         """What the first engine reports stands for all."""
-        results = await asyncio.gather(self.rollouts.start(), self.training.start(), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return next(result for result in results if isinstance(result, Ready))
+        return (await all_of([self.rollouts.start(), self.training.start()]))[0]
 
     def send_to(self, worker: str, message: ToWorker) -> None:
         owner = self.rollouts if worker in self.rollouts.names else self.training
@@ -57,4 +52,4 @@ class SharedTraining:
         """A trainer's threads are its group's, which may be at work for others."""
 
     async def close(self) -> None:
-        await asyncio.gather(self.training.close(), self.rollouts.close())
+        await all_of([self.training.close(), self.rollouts.close()])
