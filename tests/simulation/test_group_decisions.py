@@ -14,6 +14,7 @@ from plait.residency.rates import Route, TransferRates
 from plait.residency.tier import Tier
 from plait.scheduling.function_call import FunctionCall
 from plait.scheduling.orders import ORDERS, Fifo
+from plait.scheduling.setup_times import SetupTimes
 from plait.simulation.call_stretch import CallStretch
 from plait.simulation.group_meter import ClusterMeter, GroupMeter
 from plait.simulation.group_residency import GroupResidency
@@ -21,12 +22,17 @@ from plait.simulation.groups import SimulatedGroup
 from tests.cluster.groups.fake_process import FakeProcess
 from tests.simulation.test_groups import GB, group_of
 
-TIMELESS = ("fifo", "round-robin", "least-recently-served")
-"""Orders that look at no expected time."""
-
 
 class NoTime(TransferRates):
     def estimate_s(self, route: Route, num_bytes: int) -> float:
+        return 0.0
+
+
+class NoSetup(SetupTimes):
+    def load_s(self, deployment: str, tier: str) -> float:
+        return 0.0
+
+    def offload_s(self, deployment: str) -> float:
         return 0.0
 
 
@@ -44,7 +50,8 @@ class Watched(GroupResidency):
 
 @dataclass
 class Both:
-    """The real dispatcher follows the simulation's clock: it hears of each call, and of each end, as the simulated group does."""
+    """The real dispatcher follows the simulation's clock: it hears of each call, of each end, and of what that took, as the
+    simulated group does. Moving state takes no time in either."""
 
     sizes: dict[str, int]
     device_bytes: int
@@ -54,6 +61,7 @@ class Both:
     def __post_init__(self) -> None:
         self.env, self.residency = simpy.Environment(), Watched(self.device_bytes)
         self.real, order = FakeProcess(ORDERS[self.order](), self.device_bytes, dict(self.sizes)), ORDERS[self.order]()
+        self.real.dispatcher.residents._times = NoSetup()
         meter = GroupMeter(ClusterMeter(), {"row": 1}, 0.0)
         self.group = SimulatedGroup(self.env, "g", self.residency, order, meter)
         for name, num_bytes in self.sizes.items():
@@ -68,19 +76,19 @@ class Both:
         self.real.now_s = self.env.now
         self.real.send(name, ForwardBackward("m", number, (), "{}"))
         call = FunctionCall(f"{number}", name, "forward_backward", "m", 0, self.env.now)
-        self.group.submit(CallStretch(call, Role.TRAIN, call_s, lambda _: self.ended(name)))
+        self.group.submit(CallStretch(call, Role.TRAIN, call_s, lambda _: self.ended(name, call_s)))
 
-    def ended(self, name: str) -> None:
+    def ended(self, name: str, call_s: float) -> None:
         self.started.append(name)
         self.real.now_s = self.env.now
-        self.real.end_call()
+        self.real.end_call(call_s)
 
 
 CALLS = st.lists(st.tuples(st.floats(0.1, 3.0), st.sampled_from("abcd"), st.floats(0.1, 5.0)), min_size=1, max_size=24)
 
 
 @settings(deadline=None, max_examples=60)
-@given(CALLS, st.lists(st.integers(1, 6), min_size=4, max_size=4), st.integers(6, 14), st.sampled_from(TIMELESS))
+@given(CALLS, st.lists(st.integers(1, 6), min_size=4, max_size=4), st.integers(6, 14), st.sampled_from(sorted(ORDERS)))
 def test_a_simulated_group_decides_as_the_dispatcher(
     calls: list[tuple[float, str, float]], num_bytes: list[int], device_bytes: int, order: str
 ) -> None:
@@ -91,6 +99,9 @@ def test_a_simulated_group_decides_as_the_dispatcher(
         both.submit_at(now_s, number, name, call_s)
     both.env.run()
     assert both.started == [call.deployment for call in both.real.calls]
+    for name in "abcd":
+        call = FunctionCall("", name, "forward_backward", "m", 0, 0.0)
+        assert both.group.services.estimate_s(call) == both.real.dispatcher.services.estimate_s(call)
     assert both.residency.staged == both.real.staged
     assert set(both.residency.resident) == set(both.real.resident)
 

@@ -104,7 +104,12 @@ def test_highest_response_ratio_next_waits_as_in_an_obvious_simulation() -> None
     calls = arrivals(4_000, seed=2)
     found = waits_of(Hrrs(lookahead=0, max_score=1e12), calls)
     assert found == pytest.approx(reference_waits(calls), abs=1e-6)
-    assert sum(found) < sum(waits_of(Fifo(), calls))
+    first_come = waits_of(Fifo(), calls)
+    assert sum(found) < sum(first_come)
+    # The conservation law of M/G/1 (Kleinrock 1965): who goes first changes nobody's wait for work, weighed by the work.
+    assert sum(wait * s for wait, (_, s) in zip(found, calls, strict=True)) == pytest.approx(
+        sum(wait * s for wait, (_, s) in zip(first_come, calls, strict=True))
+    )
 
 
 def test_a_switch_takes_what_the_cost_model_says_for_the_tiers() -> None:
