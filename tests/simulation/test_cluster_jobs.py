@@ -190,15 +190,6 @@ def test_colocated_jobs_take_turns_on_one_pool() -> None:
     assert result.num_switches >= 2 * result.num_steps - 6
 
 
-def test_a_failed_node_costs_the_steps_that_were_not_trained() -> None:
-    rollout, train = PartShape(8, 100.0), PartShape(8, 20.0)
-    job = JobShape("a", "k", "Qwen3-8B", 0.0, 10, rollout, train)
-    result = simulate_jobs(CLUSTER, [job], "isolated", failures=[NodeFailure("node-0000", 5.5 * 120, 600.0)])
-    assert result.jobs[0].restarts == 1
-    assert result.makespan_s == pytest.approx(10 * 120 + 60, abs=10)
-    assert result.lost_share > 0
-
-
 def test_jobs_whose_demand_drifts_are_placed_anew() -> None:
     jobs = plexrl_jobs(workload(10, 1, drift=1.5, gap_s=200.0, sizes=TINY[:2], median_job_s=12_000.0), 1)  # type: ignore[arg-type]
     result, _ = run_watched(jobs, "pack", "hrrs")

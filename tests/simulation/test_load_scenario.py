@@ -10,6 +10,15 @@ from plait.simulation.scenario import TaskScenario
 from plait.types.errors import ConfigError
 from tests.simulation.scenarios import JOBS, TASKS
 
+PAPER = '[[paper]]\nwhat = "it"\nfigure = "makspan_s"\nsystem = "plait"\nreads = "value"\nlow = 1.0'
+LENGTHS = "groups_per_step = 1\ngroup_size = 1\nlengths = { median_tokens = 20, max_tokens = 100 }"
+OTHER_TASK = f'[[tasks]]\nname = "math-1"\nsteps = 2\n{LENGTHS}'
+PARTS = JOBS[JOBS.index("rollout =") : JOBS.index('name = "isolated"')]
+WIDE = "rollout = { devices = 32, seconds = 2 }\ntrain = { devices = 32, seconds = 4 }\ncolocated = true\n\n"
+WIDE += "[[systems]]\ncolocated = false\n"
+DEVICES = "rollout = { devices = 8, seconds = 2 }\ntrain = { devices = 8, seconds = 4 }"
+OTHER_JOB = f'[[jobs]]\nname = "small-0004"\nmodel = "Qwen3-8B"\nsteps = 2\n{DEVICES}'
+
 
 def message(text: str) -> str:
     with pytest.raises(ConfigError) as failure:
@@ -47,6 +56,9 @@ def test_both_kinds_load() -> None:
         ('name = "Qwen3-0.6B"', 'name = "Kimi-K2"', None, "Kimi-K2 leaves no memory for caches on 1 H100"),
         ('name = "one at a time"', 'name = "plait"', 29, 'systems[1].name = "plait": another one has that name'),
         ("delay_s = 0.5", "delay_s = 0.5\nmax_staleness = 1", 32, "give the system max_staleness = 0"),
+        ("delay_s = 0.5", "delay_s = 0.5\nturns = 2\nobservation_tokens = 900000", 22, "may have 902256 tokens"),
+        ("[[systems]]", f"{OTHER_TASK}\n[[systems]]", 26, 'one of the 2 of tasks "math" is called so'),
+        ("[[systems]]", f"{PAPER}\n[[systems]]", 27, 'paper[0].figure = "makspan_s": figures are makespan_s, steps_per_hour,'),
     ],
 )  # fmt: skip
 def test_a_fault_of_tasks_is_told_with_its_line_and_key(old: str, new: str, line: int | None, words: str) -> None:
@@ -66,6 +78,9 @@ def test_a_fault_of_tasks_is_told_with_its_line_and_key(old: str, new: str, line
         ("slo = 1.3", "slo = 1.3\ncolocated = true\nstaleness = 1", 18, "give 0"),
         ("[[systems]]", "[[failures]]\nnode = 'node-9'\nat_s = 1.0\n[[systems]]", 19, 'nodes are "node-0000" to "node-0003"'),
         ("seconds = 200", "minutes = 3", 14, 'jobs[0] (name "small").rollout.minutes = 3: unknown key'),
+        ("Qwen3-8B", "Qwen3-235B-A22B", 15, 'jobs[0] (name "small") has 470 GB of state on each of 8 devices in train'),
+        (PARTS, WIDE, 19, 'systems[0] (name "isolated").colocated = false: jobs[0] (name "small") then wants 64 devices'),
+        ("[[systems]]", f"{OTHER_JOB}\n[[systems]]", 19, 'jobs[1].name = "small-0004": one of the 4 of jobs "small" is called so'),
     ],
 )
 def test_a_fault_of_jobs_is_told_with_its_line_and_key(old: str, new: str, line: int, words: str) -> None:

@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from plait.simulation.figures import figures_of
 from plait.simulation.hardware import accelerator
-from plait.simulation.job_scenario import JobScenario, JobSettings
+from plait.simulation.job_scenario import JobScenario, JobSettings, JobSystem
+from plait.simulation.job_workload import devices_per_node, shape_of
 from plait.simulation.measured_costs import profile_costs
 from plait.simulation.measured_model import measured_model
 from plait.simulation.model_shapes import model_shape
@@ -23,6 +25,7 @@ def _kind(scenario: ScenarioSettings) -> list[Problem]:
     if isinstance(scenario, TaskScenario):
         return [
             *_names("tasks", scenario.tasks),
+            *_numbered("tasks", scenario.tasks, "{}"),
             *_names("systems", scenario.systems),
             *_engines(scenario),
             *_profile(scenario),
@@ -30,7 +33,13 @@ def _kind(scenario: ScenarioSettings) -> list[Problem]:
             *_systems(scenario),
         ]
     assert isinstance(scenario, JobScenario)
-    return [*_names("jobs", scenario.jobs), *_names("systems", scenario.systems), *_nodes(scenario), *_jobs(scenario)]
+    return [
+        *_names("jobs", scenario.jobs),
+        *_numbered("jobs", scenario.jobs, "{:04}"),
+        *_names("systems", scenario.systems),
+        *_nodes(scenario),
+        *_jobs(scenario),
+    ]
 
 
 def _names(key: str, entries: Sequence[object]) -> Iterator[Problem]:
@@ -41,12 +50,31 @@ def _names(key: str, entries: Sequence[object]) -> Iterator[Problem]:
             yield (key, number, "name"), f'{key}[{number}].name = "{name}": another one has that name'
 
 
+def _numbered(key: str, entries: Sequence[TaskSettings | JobSettings], text: str) -> Iterator[Problem]:
+    """Tasks or jobs of one kind are called like it, with a number behind it as in `text`: nobody else may be."""
+    for number, entry in enumerate(entries):
+        for other in entries:
+            last = entry.name.removeprefix(f"{other.name}-")
+            if other.count > 1 and entry.count == 1 and last.isdecimal() and last in map(text.format, range(1, other.count + 1)):
+                where = f'{key}[{number}].name = "{entry.name}"'
+                yield (key, number, "name"), f'{where}: one of the {other.count} of {key} "{other.name}" is called so'
+
+
 def _paper(scenario: ScenarioSettings) -> Iterator[Problem]:
     known = {system.name for system in getattr(scenario, "systems", ())}
     for number, figure in enumerate(scenario.paper):
         for key, name in (("system", figure.system), ("over", figure.over)):
             if name and name not in known:
                 yield ("paper", number, key), f'paper[{number}].{key} = "{name}": systems are {", ".join(sorted(known))}'
+        if figure.figure not in _figures(scenario):
+            text = f'paper[{number}].figure = "{figure.figure}": figures are {", ".join(_figures(scenario))}'
+            yield ("paper", number, "figure"), text
+
+
+def _figures(scenario: ScenarioSettings) -> list[str]:
+    models = sorted({job.model for job in scenario.jobs}) if isinstance(scenario, JobScenario) else []
+    known = [figure.key for figure in figures_of("jobs" if isinstance(scenario, JobScenario) else "tasks")]
+    return [*known, *(f"device_hours_per_step/{model}" for model in models)]
 
 
 # ---- tasks
@@ -120,11 +148,11 @@ def _tasks(scenario: TaskScenario) -> Iterator[Problem]:
         if lengths.min_tokens > lengths.max_tokens:
             where: Location = ("tasks", number, "lengths", "min_tokens")
             yield where, f"{_name(number, task)}.lengths.min_tokens = {lengths.min_tokens}: max_tokens is {lengths.max_tokens}"
-        longest = task.prompt_tokens + task.turns * lengths.max_tokens
+        longest = task.prompt_tokens + task.turns * lengths.max_tokens + (task.turns - 1) * task.observation_tokens
         if 0 < room < longest:
             where = ("tasks", number, "lengths", "max_tokens")
-            text = f"{_name(number, task)}.lengths.max_tokens = {lengths.max_tokens}: with prompt and turns an episode may have"
-            yield where, f"{text} {longest} tokens, and an engine's cache holds {room}"
+            text = f"{_name(number, task)}.lengths.max_tokens = {lengths.max_tokens}: with prompt and observations an episode"
+            yield where, f"{text} may have {longest} tokens, and an engine's cache holds {room}"
 
 
 def _systems(scenario: TaskScenario) -> Iterator[Problem]:
@@ -142,10 +170,6 @@ def _name(number: int, entry: TaskSettings | JobSettings) -> str:
 # ---- jobs
 
 
-def devices_per_node(scenario: ScenarioSettings) -> int:
-    return scenario.cluster.devices_per_node or accelerator(scenario.cluster.accelerator).devices_per_node
-
-
 def _nodes(scenario: JobScenario) -> Iterator[Problem]:
     devices, per_node = scenario.cluster.devices, devices_per_node(scenario)
     if devices % per_node:
@@ -160,13 +184,40 @@ def _nodes(scenario: JobScenario) -> Iterator[Problem]:
 
 def _jobs(scenario: JobScenario) -> Iterator[Problem]:
     for number, job in enumerate(scenario.jobs):
-        wanted = max(job.rollout.devices, job.train.devices) if job.colocated else job.rollout.devices + job.train.devices
-        if wanted > scenario.cluster.devices:
-            text = f"{_name(number, job)} wants {wanted} devices, and cluster.devices = {scenario.cluster.devices}"
-            yield ("jobs", number), text
-        if job.colocated and job.staleness:
-            text = f"{_name(number, job)}.staleness = {job.staleness}: the parts of a colocated job take turns, so give 0"
-            yield ("jobs", number, "staleness"), text
-        if job.colocated and job.rollout.devices != job.train.devices:
-            text = f"{_name(number, job)}.train.devices = {job.train.devices}: a colocated job has as many as in rollout"
-            yield ("jobs", number, "train", "devices"), f"{text}, {job.rollout.devices}"
+        yield from _colocation(number, job)
+        for key, text in _misfits(scenario, job, JobSystem(name="any")):
+            yield ("jobs", number, *key), f"{_name(number, job)} {text}"
+    for index, system in enumerate(scenario.systems):
+        if system.colocated is None:
+            continue
+        told = f'systems[{index}] (name "{system.name}").colocated = {str(system.colocated).lower()}: '
+        for number, job in enumerate(scenario.jobs):
+            if job.colocated != system.colocated:
+                for _, text in _misfits(scenario, job, system):
+                    yield ("systems", index, "colocated"), f"{told}{_name(number, job)} then {text}"
+
+
+def _misfits(scenario: JobScenario, job: JobSettings, system: JobSystem) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What keeps a job from the empty cluster under a system: it would be refused."""
+    shape = shape_of(_matched(job), system, job.name, 0.0, job.steps, 1.0)
+    if shape.num_devices > scenario.cluster.devices:
+        yield (), f"wants {shape.num_devices} devices, and cluster.devices = {scenario.cluster.devices}"
+    memory = accelerator(scenario.cluster.accelerator).memory_bytes
+    for role, part in shape.parts.items():
+        if part.bytes_per_device > memory:
+            text = f"has {part.bytes_per_device / 1e9:.0f} GB of state on each of {part.num_devices} devices in {role.value}, and a"
+            yield (role.value,), f"{text} device of cluster.accelerator has {memory / 1e9:.0f} GB"
+
+
+def _matched(job: JobSettings) -> JobSettings:
+    """Without what `_colocation` tells."""
+    return job.model_copy(update={"staleness": 0}) if job.colocated else job
+
+
+def _colocation(number: int, job: JobSettings) -> Iterator[Problem]:
+    if job.colocated and job.staleness:
+        text = f"{_name(number, job)}.staleness = {job.staleness}: the parts of a colocated job take turns, so give 0"
+        yield ("jobs", number, "staleness"), text
+    if job.colocated and job.rollout.devices != job.train.devices:
+        text = f"{_name(number, job)}.train.devices = {job.train.devices}: a colocated job has as many as in rollout"
+        yield ("jobs", number, "train", "devices"), f"{text}, {job.rollout.devices}"

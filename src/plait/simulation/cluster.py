@@ -97,8 +97,9 @@ class SimulatedCluster:
         return self.book.result(self._policy, self._order, self.shape, self.meter, self.env.now, self._num_decisions)
 
     def _tell_time(self, on_time: Callable[[float], None]) -> None:
+        """As long as anything else may happen: jobs that no node is left for wait for ever."""
         on_time(self.env.now)
-        if self.book.num_open:
+        if self.book.num_open and self.env.peek() < float("inf"):
             self._at(self.env.now + 3600.0, lambda: self._tell_time(on_time))
 
     def _at(self, time_s: float, act: Callable[[], None]) -> None:

@@ -5,7 +5,6 @@ import random
 
 import msgspec
 
-from plait.simulation.check_scenario import devices_per_node
 from plait.simulation.cluster_shape import ClusterShape, NodeFailure
 from plait.simulation.hardware import accelerator
 from plait.simulation.job_scenario import JobScenario, JobSettings, JobSystem, PartSettings
@@ -18,6 +17,10 @@ MANY = 100
 DAY_S = 86_400.0
 TRAINING_BYTES_PER_PARAMETER = 16.0
 """Weights and gradients in 16 bits, master weights and two moments in 32 (ZeRO, arXiv 1910.02054, section 3.1)."""
+
+
+def devices_per_node(scenario: JobScenario) -> int:
+    return scenario.cluster.devices_per_node or accelerator(scenario.cluster.accelerator).devices_per_node
 
 
 def cluster_of(scenario: JobScenario) -> ClusterShape:

@@ -5,11 +5,10 @@ from typing import Any
 
 import msgspec
 
-from plait.simulation.check_scenario import devices_per_node
 from plait.simulation.hardware import accelerator
 from plait.simulation.job_results import simulate_system
 from plait.simulation.job_scenario import JobScenario, JobSystem
-from plait.simulation.job_workload import jobs_of
+from plait.simulation.job_workload import devices_per_node, jobs_of
 from plait.simulation.lasting import lasting
 from plait.simulation.results import SystemResult
 from plait.simulation.smallest import smallest_enough
