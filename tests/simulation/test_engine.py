@@ -173,3 +173,19 @@ def test_stretches_end_at_the_next_token_or_at_the_budget() -> None:
     run, _ = simulate(actions)
     assert run.ends["past"][1:] == (5, False)
     assert run.ends["before"][1:] == (8, False)
+
+
+def test_stretches_of_who_is_on_the_way_end_at_the_budget() -> None:
+    actions = [
+        Action(0.0, "submit", "here", 9, 20), Action(0.5, "submit", "comes", 30, 3, 20), Action(0.7, "end_stretches")
+    ]  # fmt: skip
+    run, _ = simulate(actions)
+    assert run.ends["comes"][1:] == (3, False)
+    run, _ = simulate([Action(0.0, "submit", "fetched", 30, 4, 20), Action(1.0, "end_stretches")], fetch_s=5.0)
+    assert run.ends["fetched"][1:] == (4, False)
+
+
+def test_who_is_cancelled_while_it_is_fetched_never_joins() -> None:
+    run, engine = simulate([Action(0.0, "submit", "a", 3, 10), Action(2.0, "cancel", "a")], fetch_s=5.0)
+    assert (run.ends, run.spans) == ({}, [])
+    assert engine.num_rows == 0

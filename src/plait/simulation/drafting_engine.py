@@ -21,8 +21,6 @@ class DraftingEngine(SimulatedEngine):
         self._num_draft_tokens = 0
         """Of a step of the plan."""
         self._tokens_per_step = 0.0
-        self.num_drafted = 0
-        self.num_row_steps = 0
 
     def _drawn(self, row: Row, step: int) -> int:
         progress = self._progress[row] + (step - self._step) * self._rates.get(row, 1.0)
@@ -33,8 +31,6 @@ class DraftingEngine(SimulatedEngine):
 
     def _draw(self, num_steps: int) -> list[Row]:
         self._step += num_steps
-        self.num_row_steps += num_steps * len(self._rows)
-        self.num_drafted += num_steps * self._num_draft_tokens
         for row in [*self._rows.values(), *self._gone]:
             before = self._drawn(row, self._step)
             self._progress[row] += num_steps * self._rates[row]
