@@ -1,9 +1,12 @@
 """Plans: the smallest cluster really is, and sharing needs no more devices than isolation."""
 
+import pytest
+
 from plait.simulation.job_results import simulate_system
 from plait.simulation.job_scenario import JobScenario
 from plait.simulation.load_scenario import parse_scenario
-from plait.simulation.plan import Wish, deciding_slowdown, on_accelerator, plan_system
+from plait.simulation.plan import Wish, deciding_slowdown, on_accelerator, plan_system, total_slowdown
+from plait.simulation.results import SystemResult, WorkRow
 from tests.simulation.scenarios import JOBS
 
 SCENARIO = parse_scenario(JOBS)
@@ -41,3 +44,26 @@ def test_on_slower_devices_jobs_take_longer() -> None:
     old, new = SCENARIO.jobs[0], on_accelerator(SCENARIO, "A100").jobs[0]
     assert new.rollout.seconds == old.rollout.seconds * 3.35e12 / 2.039e12
     assert new.train.seconds == old.train.seconds * 989 / 312
+
+
+def result(*times_s: tuple[float, float, float | None, float]) -> SystemResult:
+    """Of jobs: arrival, start, end, slowdown since the start."""
+    works = tuple(WorkRow(str(n), "k", arrival, start, end, 1, slow) for n, (arrival, start, end, slow) in enumerate(times_s))
+    return SystemResult("s", 1000.0, {}, 1.0, (), (), {}, works)
+
+
+def test_waiting_counts_and_the_share_is_of_all_jobs() -> None:
+    """Alone 100 s each: 1.5 times as long from arrival, 2.0 and 4.0; one does not end."""
+    found = result((0.0, 0.0, 150.0, 1.5), (50.0, 100.0, 250.0, 1.5), (0.0, 300.0, 400.0, 1.0), (0.0, 0.0, None, 1.0))
+    assert total_slowdown(found) == pytest.approx([1.5, 2.0, 4.0])
+    assert [deciding_slowdown(found, share) for share in (0.01, 0.25, 0.26, 0.5, 0.7, 0.75)] == pytest.approx(
+        [1.5, 1.5, 2, 2, 4, 4]
+    )
+    assert deciding_slowdown(found, 0.76) is None
+
+
+def test_a_bound_that_anything_keeps_needs_the_devices_of_the_largest_job() -> None:
+    assert isinstance(SCENARIO, JobScenario)
+    found = plan_system(SCENARIO, SCENARIO.systems[0], Wish(1e6), 0)
+    assert found.num_devices == min(found.tried) == 16
+    assert max(found.tried) <= 4 * 16, "and no more than all jobs at once"

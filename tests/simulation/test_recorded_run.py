@@ -2,22 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
 import simpy
 
-from plait.client.runs import run_file
-from plait.cluster import worker
-from plait.config.load import effective_toml
-from plait.models.invariance import InvarianceReport
 from plait.observe.events import StepCommitted
 from plait.observe.log import read_latest_events
 from plait.rollout.context_scheduler import ContextScheduler
-from plait.rollout.dispatcher import Dispatcher, Handed
-from plait.rollout.request import GenerationRequest
+from plait.rollout.dispatcher import Dispatcher
 from plait.simulation.caches import Caches
 from plait.simulation.light_request import LightRequest, light_request
 from plait.simulation.replay import Changes, replay
@@ -26,95 +20,16 @@ from plait.simulation.run_trace import read_trace
 from plait.simulation.simulate import simulate
 from plait.simulation.task_shape import TaskShape
 from plait.simulation.tasks import SimulatedTasks
-from plait.state.rundir import RunDirectory
 from plait.tasks.commands import RollOut
 from plait.tasks.manager import TaskManager
 from plait.types.policy import LOCAL_TENANT
-from tests.runs import tiny_settings, tiny_task
 from tests.simulation.even_costs import EvenCosts
-
-MANAGED = ("add", "opened", "batch_ready", "committed")
-Event = tuple[Any, ...]
-
-
-@dataclass
-class Recorded:
-    """A run, and what its task manager and its dispatcher were told and decided, in order."""
-
-    directory: RunDirectory
-    managed: list[Event] = field(default_factory=list)
-    """(event, arguments, commands)."""
-    dispatched: list[Event] = field(default_factory=list)
-    scheduler: ContextScheduler | None = None
-
-    def watch(self, patch: pytest.MonkeyPatch) -> None:
-        for name in MANAGED:
-            after(patch, TaskManager, name, lambda _, arguments, found, name=name: self.managed.append((name, arguments, found)))
-        note = self.dispatched.append
-        after(patch, Dispatcher, "attach", self._attached)
-        after(patch, ContextScheduler, "add", lambda _, arguments, found: note(("add", copied(arguments[0]))))
-        after(
-            patch,
-            ContextScheduler,
-            "requeue",
-            lambda of, names, _: note(("goes on", *names, len(of._samples[names[0]].request.tokens))),
-        )
-        after(patch, ContextScheduler, "finish", lambda _, names, request: note(("is over", *names, len(request.tokens))))
-        after(patch, Dispatcher, "remove", lambda _, arguments, found: note(("remove", arguments[0].request_id)))
-        after(patch, Dispatcher, "place", lambda of, _, found: note(("place", rows_of(of), decided(found))))
-
-    def _attached(self, dispatcher: Any, arguments: tuple[str, int], _: object) -> None:
-        self.scheduler = dispatcher.scheduler
-        self.dispatched.append(("attach", *arguments))
-
-
-def after(patch: pytest.MonkeyPatch, owner: type, name: str, note: Callable[[Any, tuple[Any, ...], Any], None]) -> None:
-    """`note(self, arguments, result)` after each call of the method."""
-    original = getattr(owner, name)
-
-    def call(self: Any, *arguments: Any) -> Any:
-        found = original(self, *arguments)
-        note(self, arguments, found)
-        return found
-
-    patch.setattr(owner, name, call)
-
-
-def copied(request: GenerationRequest) -> tuple[Any, ...]:
-    tokens, most = len(request.context_tokens), request.sampling.max_new_tokens
-    return request.request_id, request.queue, request.policy, tokens, most, request.group, request.max_context_tokens
-
-
-def rows_of(dispatcher: Dispatcher) -> dict[str, int]:
-    return {state.name: state.max_rows for state in dispatcher.engines}
-
-
-def decided(handed: Handed) -> Event:
-    chunks = [
-        (name, chunk.request_id, len(chunk.context_tokens), chunk.budget_tokens, chunk.stretch_tokens)
-        for name, given in handed.chunks.items() for chunk in given
-    ]  # fmt: skip
-    return (*chunks, *handed.end_stretches)
+from tests.simulation.recorded_run import MANAGED, Event, Recorded, after, decided, record, told_as
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """Three tasks, one of which may be stale, with chunks of five tokens and room for few rows."""
-    folder = tmp_path_factory.mktemp("recorded")
-    tasks = (
-        tiny_task("a"),
-        tiny_task("b", max_staleness=1, group_size=2),
-        tiny_task("c", steps=2, sampling={"max_new_tokens": 17}),
-    )
-    workers = {"layout": "shared", "executor": "thread", "environment_processes": 1}
-    engine = {"max_rows": 6, "slot_tokens": 400, "pool_tokens": 400, "chunk_tokens": 5}
-    settings = tiny_settings(folder, *tasks, workers=workers, engine=engine)
-    recorded = Recorded(RunDirectory.create(folder / "runs", settings.name, effective_toml(settings)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "self_test", lambda *_: InvarianceReport(True, "as told"))
-        recorded.watch(patch)
-        assert run_file(settings, recorded.directory, show_progress=False) == "done"
-    return recorded
+    return record(tmp_path_factory.mktemp("recorded"))
 
 
 # ---- chunks
@@ -216,7 +131,7 @@ def test_every_task_rolls_out_and_trains_when_it_did(run: Recorded, monkeypatch:
     env, held, shapes, log = simpy.Environment(), Held(), shapes_of(run), list[Event]()
     tasks = ToldOpen(env, held, held, EvenCosts(), 0)  # type: ignore[arg-type]
     for name in MANAGED:
-        after(monkeypatch, TaskManager, name, lambda _, arguments, found, name=name: log.append((name, arguments, found)))
+        after(monkeypatch, TaskManager, name, told_as(name, log))
     for name, arguments, _ in run.managed:
         match name:
             case "add":

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plait.simulation.distribution import Distribution
 from plait.simulation.results import Recorder
 
 spans = st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 100)), max_size=40)
@@ -46,3 +47,14 @@ def test_waits_and_counts() -> None:
     assert (summary.count, summary.mean, summary.largest) == (100, 50.5, 100.0)
     assert summary.p95 == pytest.approx(95, rel=0.06)
     assert recorder.summary("nothing").count == 0
+
+
+def test_zeros_count_as_values() -> None:
+    waits = Distribution()
+    waits.add_zeros(6)
+    for seconds in (10.0, 20.0, 30.0, 40.0):
+        waits.add(seconds)
+    assert (waits.quantile(0.5), waits.summary().mean) == (0.0, 10.0)
+    assert waits.quantile(0.75) == pytest.approx(20.0, rel=0.05)
+    waits.add_zeros(-6)
+    assert waits.quantile(0.5) == pytest.approx(20.0, rel=0.05)

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.rollout.context_scheduler import ContextScheduler
+from plait.rollout.scheduler import Scheduler
+from plait.simulation.baselines import NoPolicy, Policy, police
 from plait.simulation.engine_kinds import EngineKind
 from plait.simulation.lengths import Lengths
 from plait.simulation.pinned_scheduler import PinnedScheduler
@@ -34,6 +36,9 @@ class Watched:
     over_issue: int = 1
     is_staged: bool = False
     seed: int = 0
+    policy: Policy = field(default_factory=NoPolicy)
+    scheduler: Scheduler | None = None
+    adapts_rows: bool = False
     steps: list[StepRecord] = field(default_factory=list)
     requests: dict[tuple[str, int], list[tuple[float, float, int]]] = field(default_factory=lambda: defaultdict(list))
     spans: dict[str, Spans] = field(default_factory=lambda: defaultdict(list))
@@ -41,15 +46,15 @@ class Watched:
 
     def run(self, shapes: list[TaskShape]) -> None:
         self.env, names = simpy.Environment(), [f"e{number}" for number in range(self.num_engines)]
-        scheduler = PinnedScheduler(names) if self.kind == "preempting" else ContextScheduler()
+        own = PinnedScheduler(names) if self.kind == "preempting" else ContextScheduler()
         self.rollout = SimulatedRollout(
-            self.env, scheduler, dict.fromkeys(names, EvenCosts()), CACHE_TOKENS, MAX_ROWS, CHUNK_TOKENS, self._busy,
-            kind=KINDS[self.kind], is_staged=self.is_staged,
+            self.env, self.scheduler or own, dict.fromkeys(names, EvenCosts()), CACHE_TOKENS, MAX_ROWS, CHUNK_TOKENS, self._busy,
+            kind=KINDS[self.kind], is_staged=self.is_staged, adapts_rows=self.adapts_rows,
         )  # fmt: skip
         trainer = SimulatedTrainer(self.env, "trainer", SLICE_TOKENS, self._busy)
         self.tasks = SimulatedTasks(
             self.env, self.rollout, trainer, EvenCosts(), self.seed, on_record=self.steps.append, on_request=self._answered,
-            over_issue=self.over_issue,
+            over_issue=self.over_issue, manager=police(self.policy),
         )  # fmt: skip
         for shape in shapes:
             self.tasks.add(shape)

@@ -121,22 +121,19 @@ class JobPart:
         self.left_s = left_s - ran_s if is_kept else left_s
         self.is_withdrawn = True
 
-    def stop(self, own_s: float) -> None:
-        """What it has not finished is lost; its own clock goes back."""
+    def stop(self, num_trained: int) -> None:
+        """What it has not finished is lost, and so is what was not trained; its own clock goes back to the end of what is left."""
         self.withdraw(False, None)
         self.group, self.is_in_step, self.is_withdrawn = None, False, False
-        self.own_s = min(self.own_s, own_s)
+        while self.steps_done > num_trained:
+            self.steps_done -= 1
+            self.ends_s.pop()
+        self.own_s = self.own_end_s(self.steps_done - 1)
 
     def step_ended(self) -> None:
         self.is_in_step = False
         self.steps_done += 1
         self.ends_s.append(self.own_s)
-
-    def step_lost(self) -> None:
-        """The latest one has to be done again."""
-        self.steps_done -= 1
-        if self.ends_s:
-            self.ends_s.pop()
 
     def own_end_s(self, step: int) -> float:
         """On the own clock: the end of one of the latest steps; 0 for a step before the first."""

@@ -96,11 +96,8 @@ class SimulatedJob:
         """It has no devices any more; what is not trained is lost."""
         self.is_running = False
         self._epoch += 1
-        own_s = self.own_s
         for part in self._parts.values():
-            part.stop(own_s)
-        while self._rollout.steps_done > self._train.steps_done:
-            self._rollout.step_lost()
+            part.stop(self._train.steps_done)
 
     def _place(self, groups: Mapping[Role, SimulatedGroup], start_s: float) -> None:
         self._not_before_s = start_s

@@ -53,8 +53,13 @@ def read_trace(directory: RunDirectory) -> RunTrace:
     tasks = tuple(trace for trace in traces if trace is not None)
     if not tasks:
         raise StateError(f"run {directory.name} has no committed step with samples.", "`plait status` shows how far runs are.")
-    start_s = min(step.time_s - sum((step.rollout_s or 0.0, step.queued_s or 0.0, step.training_s or 0.0)) for step in steps)
+    start_s = min(step.time_s - _length_s(step) for step in steps)
     return RunTrace(directory.name, model, max(step.time_s for step in steps) - start_s, len(steps), tasks)
+
+
+def _length_s(step: StepCommitted) -> float:
+    """Its phases follow each other."""
+    return sum(seconds or 0.0 for seconds in (step.rollout_s, step.environment_s, step.queued_s, step.training_s))
 
 
 def _task_settings(directory: RunDirectory) -> Mapping[str, Mapping[str, Any]]:
