@@ -106,14 +106,18 @@ def test_a_simulated_group_decides_as_the_dispatcher(
     assert set(both.residency.resident) == set(both.real.resident)
 
 
-def staged(first_s: float, budget_bytes: int) -> tuple[float, float, SimulatedGroup]:
-    """When b's call ends, which comes while a's runs for so long; how long b's state takes; c's lies on the devices, and rests."""
+def staged(first_s: float, budget_bytes: int, role: Role = Role.ROLLOUT) -> tuple[float, float, SimulatedGroup]:
+    """When b's call ends, which comes while a's runs for so long; how long b's state takes; c's lies on the devices, and rests.
+
+    `role`: of c's call before; training changes its state.
+    """
     env, group, _ = group_of(Fifo(), budget_bytes)
     ends_s: dict[str, float] = {}
 
     def submit(name: str, call_s: float) -> None:
         call = FunctionCall(name + str(env.now), name, "f", "s", 0, env.now)
-        group.submit(CallStretch(call, Role.ROLLOUT, call_s, lambda _: ends_s.update({name: env.now})))
+        of = role if name == "c" else Role.ROLLOUT
+        group.submit(CallStretch(call, of, call_s, lambda _: ends_s.update({name: env.now})))
 
     for name in ("a", "b", "c"):
         group.join(name, 40 * GB, Tier.HOST)
@@ -137,6 +141,12 @@ def test_who_is_next_comes_beside_the_call_that_runs() -> None:
 def test_what_is_left_of_a_move_as_the_turn_comes_is_setup() -> None:
     end_s, load_s, _ = staged(1.0, 100 * GB)
     assert end_s == pytest.approx(load_s + 5)
+
+
+def test_who_leaves_for_it_is_written_first_if_it_changed() -> None:
+    end_s, load_s, group = staged(1.0, 100 * GB, Role.TRAIN)
+    write_s = group.residency._rates.estimate_s((Tier.DEVICE, Tier.HOST), 40 * GB)
+    assert end_s == pytest.approx(write_s + load_s + 5)
 
 
 def test_nobody_comes_where_there_is_room_for_one() -> None:

@@ -16,6 +16,7 @@ from plait.residency.tier import Tier
 from plait.scheduling.function_call import FunctionCall
 from plait.scheduling.hrrs import Hrrs
 from plait.scheduling.orders import Fifo, Order
+from plait.scheduling.service_times import ServiceTimes
 from plait.simulation.call_stretch import CallStretch
 from plait.simulation.costs import RooflineCosts
 from plait.simulation.group_meter import ClusterMeter, GroupMeter
@@ -202,6 +203,19 @@ def test_a_stretch_whose_last_call_runs_is_whole() -> None:
     ends, group, _ = cut_at(50.0)
     assert ends == [("a", 5, 58.0), ("b", 1, 61.0)]
     assert group.services.estimate_s(FunctionCall("x", "a", "last", "s", 0, 0.0)) == pytest.approx(10.0)
+
+
+def test_calls_of_a_stretch_are_measured_as_often_as_they_ran() -> None:
+    env, group, _ = group_of(Fifo())
+    group.join("a", 0, Tier.HOST)
+    one_by_one, call = ServiceTimes(), FunctionCall("a", "a", "f", "s", 0, 0.0)
+    for number, (num_calls, call_s) in enumerate(((4, 10.0), (1, 30.0))):
+        run = FunctionCall(str(number), "a", "f", "s", 0, env.now)
+        group.submit(CallStretch(run, Role.TRAIN, call_s, lambda _: None, num_calls))
+        env.run()
+        for _ in range(num_calls):
+            one_by_one.observe(call, call_s)
+    assert group.services.estimate_s(call) == pytest.approx(one_by_one.estimate_s(call))
 
 
 @given(

@@ -54,6 +54,13 @@ def test_who_lost_a_node_goes_on_elsewhere_with_what_is_on_disk() -> None:
     assert result.lost_share * result.device_hours * 3600 == pytest.approx(8 * lost_s)
 
 
+def test_moves_that_were_cut_short_count_as_far_as_they_came() -> None:
+    """A node is lost while the first rollout's state is on its way."""
+    result = simulate_jobs(CLUSTER, [job()], "isolated", failures=[NodeFailure("node-0000", 2.0)])
+    assert result.setup_share * result.device_hours * 3600 == pytest.approx(8 * (2.0 + 6.0 + 40 * GB / DISK))
+    assert result.lost_share == 0.0
+
+
 def test_a_node_that_comes_back_takes_who_waits_for_it() -> None:
     small = msgspec.structs.replace(CLUSTER, num_devices=16)
     result = simulate_jobs(small, [job()], "isolated", failures=[NodeFailure("node-0001", 300.0, 1000.0)])

@@ -32,6 +32,12 @@ def test_a_fit_finds_what_is_of_its_kind_also_where_it_was_not_measured() -> Non
     assert all(error.worst < 0.02 and error.num_points for error in errors_of(profile()).values())
 
 
+def test_each_token_more_of_a_row_takes_what_was_measured() -> None:
+    costs = MeasuredCosts(profile(verify_token_s=0.01))
+    assert costs.verify_step_s(4, 300, 3.0) == pytest.approx(costs.decode_step_s(4, 300) + 0.01 * 4 * 2)
+    assert costs.verify_step_s(0, 0, 3.0) == 0.0
+
+
 def test_the_error_is_of_points_that_were_not_fitted() -> None:
     points = [Point(num, 1e-3 * num * (5.0 if num == 48 else 1.0)) for num in (16, 32, 48, 64, 80, 96, 112, 128)]
     assert held_out_error(points, token_terms).worst > 0.5
