@@ -287,8 +287,8 @@ def check(placer: Placer) -> None:
     assert not {waiting.job_id for waiting in placer.queue} & book.jobs.keys()
     for placed in book.jobs.values():
         assert placed.is_shared or all(len(book.groups[group].members) == 1 for group in placed.groups)
-        for pool, group in zip(placed.job.pools, placed.groups, strict=True):
-            assert pool.num_devices <= book.groups[group].num_devices
+        for pool, at in zip(placed.job.pools, placed.groups, strict=True):
+            assert pool.num_devices <= book.groups[at].num_devices
 
 
 @settings(max_examples=15)

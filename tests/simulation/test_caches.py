@@ -24,7 +24,7 @@ def test_siblings_find_the_prompt_where_it_was_computed() -> None:
     assert caches.needs("e1", chunk("c", 20, group="g")) == (0, 4.0)
     assert caches.needs("e1", chunk("d", 20, group="g")) == (0, 0.0)
     assert (caches.counts.computed_tokens, caches.counts.hit_tokens, caches.counts.fetched_tokens) == (20, 40, 20)
-    caches.forget_group("g")
+    caches.forget_prompt("g")
     assert caches.needs("e0", chunk("e", 20, group="g")) == (20, 0.0)
 
 

@@ -44,7 +44,7 @@ def compared(folder: Path, sizes: Sequence[int], budget: int, uses: Uses) -> Non
     names = [chr(ord("a") + number) for number in range(len(sizes))]
     try:
         for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
-            real.register(name, {"w": torch.full((size * UNIT // 4,), float(number))})
+            real.register(name, {"w": torch.full((size * UNIT // 4,), 1000.0 * number)})
             real.offload(name)
             real.flush()
             simulated.join(name, sum(real._ledger.contents(name).values()), Tier.HOST)

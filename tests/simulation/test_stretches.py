@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import Phase, given, settings
+import simpy
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from plait.scheduling.orders import ORDERS
@@ -14,6 +15,7 @@ from plait.simulation.cluster_shape import NodeFailure
 from plait.simulation.groups import SimulatedGroup
 from plait.simulation.job_shape import JobShape
 from plait.simulation.jobs_result import JobsResult
+from plait.simulation.moment import Moment
 from plait.simulation.plexrl_jobs import plexrl_jobs
 from tests.simulation.test_cluster_jobs import CLUSTER, scored, workload
 
@@ -47,6 +49,7 @@ def simulated(
     policy=st.sampled_from(sorted(POLICIES)), order=st.sampled_from(sorted(ORDERS)), staleness=st.integers(0, 2),
     seed=st.integers(0, 50), fails=st.booleans(), after_s=st.sampled_from([0.0, 20.0]), state_share=st.sampled_from([0.6, 0.3]),
 )  # fmt: skip
+@example(policy="spread", order="shortest-first", staleness=2, seed=29, fails=False, after_s=0.0, state_share=0.6)
 def test_calls_as_one_event_are_as_calls_one_by_one(
     policy: str, order: str, staleness: int, seed: int, fails: bool, after_s: float, state_share: float
 ) -> None:
@@ -61,3 +64,12 @@ def test_calls_as_one_event_are_as_calls_one_by_one(
     assert counts[0] == counts[1]
     assert [getattr(merged, name) for name in FIGURES] == pytest.approx([getattr(single, name) for name in FIGURES])
     assert num_merged < num_single
+
+
+@given(st.floats(0, 1e7), st.floats(0, 1e6))
+def test_the_clock_comes_to_a_moment_to_the_last_bit(now_s: float, left_s: float) -> None:
+    env, times_s = simpy.Environment(now_s), list[float]()
+    for time_s in (now_s + left_s, now_s - 1.0):
+        Moment(env, time_s).callbacks.append(lambda _: times_s.append(env.now))
+    env.run()
+    assert times_s == [now_s, now_s + left_s]

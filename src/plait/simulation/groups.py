@@ -20,6 +20,7 @@ from plait.scheduling.service_times import ServiceTimes
 from plait.simulation.call_stretch import CallStretch
 from plait.simulation.group_meter import GroupMeter
 from plait.simulation.group_residency import GroupResidency
+from plait.simulation.moment import Moment
 
 OnBusy = Callable[[str, float, float, str, str], None]
 """(group, start, end, deployment, "setup" or the function)"""
@@ -118,8 +119,7 @@ class SimulatedGroup:
                 self.residency.begin(prefetch.deployment, max(self.env.now, self._start_s))
 
     def _end_at(self, time_s: float) -> None:
-        left_s = time_s - self.env.now
-        self._end = simpy.Timeout(self.env, left_s if left_s > 0.0 else 0.0)
+        self._end = Moment(self.env, time_s)
         self._end.callbacks.append(self._ended)
 
     def _give_way(self, work: CallStretch) -> None:
