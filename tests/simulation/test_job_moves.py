@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 import simpy
 
+from plait.placement.demand_trace import FunctionRecord
 from plait.placement.job import Role
 from plait.residency.rates import TransferRates
 from plait.residency.tier import Tier
@@ -95,6 +96,16 @@ def test_delays_from_before_a_stop_are_void() -> None:
     watched.at(30.0, watched.job.stop)
     watched.at(40.0, lambda: watched.job.start(watched.groups(), 40.0))
     assert watched.run() == [pytest.approx(40 + 10 + 50 + 5)]
+
+
+def test_each_call_is_told_once_to_who_listened_as_it_ended() -> None:
+    """Calls from 0 to 10 s and from 60 to 70 s are one event; listeners change at 30 s."""
+    watched, first, second = alone(TWO_CALLS, PartShape(8, 5.0)), list[FunctionRecord](), list[FunctionRecord]()
+    watched.job.record = first.append
+    watched.at(30.0, lambda: setattr(watched.job, "record", second.append))
+    watched.run()
+    assert [(call.start_s, call.end_s, call.function) for call in first] == [(0.0, 10.0, "sample")]
+    assert [(call.start_s, call.end_s, call.function) for call in second] == [(60.0, 70.0, "sample"), (70.0, 75.0, "train")]
 
 
 def test_a_job_that_is_started_later_waits_until_then() -> None:
