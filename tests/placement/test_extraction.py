@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.placement.demand_trace import DemandTrace, FunctionRecord
-from plait.placement.extraction import busy_until, extract
+from plait.placement.extraction import NUM_BINS, _autocorrelation, busy_until, extract
 from plait.placement.job import Role
 
 
@@ -58,6 +58,7 @@ def test_phases_carry_devices_and_memory_and_the_anchor_is_a_start() -> None:
     peaks = {phase.role: (phase.num_devices, phase.num_bytes) for phase in found.profile.phases}
     assert peaks == {Role.ROLLOUT: (16, 7), Role.TRAIN: (8, 11)}
     assert found.profile.phases[0].offset_s == pytest.approx(0, abs=0.1)
+    assert found.anchor_s > 1000 + 7 * 82, "one of the latest"
     assert (found.anchor_s - 1000) % 82 == pytest.approx(61, abs=0.2) or (found.anchor_s - 1000) % 82 == pytest.approx(0, abs=0.2)
 
 
@@ -123,3 +124,12 @@ def test_periods_that_begin_with_a_phase_of_no_rhythm_tell_none() -> None:
     found = extract(trace)
     assert found.profile is None
     assert "no period of about" in found.reason
+
+
+def test_a_pattern_is_as_like_itself_after_many_periods_as_after_one() -> None:
+    import numpy as np
+
+    signal = (np.arange(NUM_BINS) // (NUM_BINS // 16) % 2).astype(float)
+    found = _autocorrelation([signal])
+    assert found[[0, NUM_BINS // 8, NUM_BINS // 2, 3 * NUM_BINS // 4]] == pytest.approx([1.0] * 4)
+    assert found[NUM_BINS // 16] == pytest.approx(-1.0)

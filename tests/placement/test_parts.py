@@ -1,9 +1,12 @@
 """Parts of placement by hand: what a group is worth, when who is expected to end, who depends on whom."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from plait.placement import placements
-from plait.placement.admission import MARGIN, judge
+from plait.placement import fitting, placements
+from plait.placement.admission import MARGIN, Verdict, judge
 from plait.placement.corun import Member, chained, slowdowns
 from plait.placement.decision import Action
 from plait.placement.demand_trace import DemandTrace, FunctionRecord
@@ -153,6 +156,32 @@ def test_a_shorter_job_of_a_kind_is_tried_where_a_longer_one_was_refused() -> No
     for name, devices, expected_s in (("head", 16, 1000), ("long", 8, 2000), ("short", 8, 900)):
         assert placer.submit(job(name, "k", devices, expected_s), 0).action is Action.QUEUED
     assert [decision.job_id for decision in placer.job_ended("x", 0)] == ["short"]
+
+
+def test_who_is_refused_at_the_cheapest_group_is_tried_at_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    placer = warm(Pack, 6)
+    first = placer.submit(job("a"), 0)
+    asked: list[int] = []
+
+    def judged(members: Sequence[Member], *rest: Any) -> Verdict:
+        asked.append(len(members))
+        return Verdict(False) if len(asked) == 1 else judge(members, *rest)
+
+    monkeypatch.setattr(fitting, "judge", judged)
+    second = placer.submit(job("b"), 0)
+    assert second.action is Action.PLACED
+    assert len(asked) == 2 or not set(groups_of(first)) & set(groups_of(second))
+
+
+def test_the_cheapest_groups_are_looked_at_however_many_there_are() -> None:
+    placer = warm(Spread, 16)
+    for name in "abcdefg":
+        placer.submit(job(name), 0)
+    fitter = placer._fitter
+    fitter.cost = lambda group, *_: 1.0 if group is None else -float(group.group_id)
+    found = fitter._options(POOL, profile(), 0.1)
+    assert len(placer.groups.groups) == 14
+    assert [group_id for _, group_id in found] == [14, 13, 12, 11, 10, 9, None]
 
 
 def test_who_comes_to_break_its_bound_as_another_leaves_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
