@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from plait.cluster.model_messages import ForwardBackward
@@ -87,7 +87,12 @@ class Both:
 CALLS = st.lists(st.tuples(st.floats(0.1, 3.0), st.sampled_from("abcd"), st.floats(0.1, 5.0)), min_size=1, max_size=24)
 
 
+AGAIN = [(1.0, "a", 1.0), (0.9, "b", 1.0), (2.0, "c", 0.5), (1.0, "a", 1.0), (0.9, "b", 1.0)]
+"""The one that came before its turn is the next to do so again, after nobody followed."""
+
+
 @settings(deadline=None, max_examples=60)
+@example(AGAIN, [1, 1, 5, 1], 6, "fifo")
 @given(CALLS, st.lists(st.integers(1, 6), min_size=4, max_size=4), st.integers(6, 14), st.sampled_from(sorted(ORDERS)))
 def test_a_simulated_group_decides_as_the_dispatcher(
     calls: list[tuple[float, str, float]], num_bytes: list[int], device_bytes: int, order: str

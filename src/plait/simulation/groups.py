@@ -37,6 +37,8 @@ class SimulatedGroup:
         self.services = ServiceTimes()
         self.queue = GroupQueue(order, self.services, residency)
         self._lookahead = Lookahead(self.queue, residency)
+        self._has_follower = False
+        """Whose turn is next, the lookahead was told when it was last asked."""
         self._works: dict[str, CallStretch] = {}
         """All that wait or run, by call_id."""
         self._running: CallStretch | None = None
@@ -62,6 +64,8 @@ class SimulatedGroup:
         if self._running is None and not len(self.queue):
             self.queue.start(work.call, self.env.now)
             self._run(work)
+            if self._has_follower:
+                self._look_ahead()
             return
         self.queue.add(work.call)
         if self._running is None:
@@ -102,7 +106,7 @@ class SimulatedGroup:
         if len(self.queue):
             work.num_calls = 1
         self._run(work)
-        if self.residency.may_stage and len(self.queue):
+        if self.residency.may_stage if len(self.queue) else self._has_follower:
             self._look_ahead()
 
     def _run(self, work: CallStretch) -> None:
@@ -113,7 +117,8 @@ class SimulatedGroup:
         self._end_at(work.end_s(self._start_s))
 
     def _look_ahead(self) -> None:
-        """Who is next comes beside what runs, if there is room: not before that call's own setup."""
+        """Who is next comes beside what runs, if there is room: not before that call's own setup. That nobody is, is news too."""
+        self._has_follower = len(self.queue) > 0
         for prefetch in self._lookahead.frames(self.env.now):
             if prefetch.leaving is not None:
                 self.residency.begin(prefetch.deployment, max(self.env.now, self._start_s))
