@@ -10,6 +10,7 @@ from itertools import product
 import msgspec
 
 from plait.placement.admission import judge, load_fits
+from plait.placement.convoys import Convoys
 from plait.placement.corun import Member
 from plait.placement.corun_group import Orders
 from plait.placement.cyclic_timeline import micro_shift
@@ -51,6 +52,7 @@ class Fitter:
     def __init__(self, groups: WorkerGroups, cost: Cost, needs_overlap: bool, order: Orders = Hrrs) -> None:
         self.groups, self.cost, self.needs_overlap, self.order = groups, cost, needs_overlap, order
         self.num_judged = 0
+        self._convoys = Convoys(order)
         self._refused: dict[tuple[object, ...], None] = {}
 
     def alone(self, job: Job) -> Fit | None:
@@ -104,7 +106,8 @@ class Fitter:
             return Fit(tuple(targets), shift_s, {job.job_id: 1.0})
         members = [member_of(job, profile, own_groups, shift_s), *(running(placed, now_s) for placed in others.values())]
         self.num_judged += 1
-        verdict = judge(members, {job.job_id: job.slo} | {job_id: placed.job.slo for job_id, placed in others.items()}, self.order)
+        slos = {job.job_id: job.slo} | {job_id: placed.job.slo for job_id, placed in others.items()}
+        verdict = judge(members, slos, self.order, self._convoys)
         if not verdict.is_admitted:
             self._refuse(key)
         return Fit(tuple(targets), shift_s, verdict.slowdowns) if verdict.is_admitted else None

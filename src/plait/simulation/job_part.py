@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from plait.placement.demand_trace import FunctionRecord
 from plait.placement.job import Role
 from plait.scheduling.function_call import FunctionCall
 from plait.simulation.call_stretch import CallStretch
+from plait.simulation.ended_calls import EndedCalls
 from plait.simulation.groups import SimulatedGroup
 from plait.simulation.job_shape import PartShape
 
-OnRecord = Callable[[FunctionRecord], None]
+OnRecord = Callable[[EndedCalls], None]
 
 
 @dataclass(slots=True)
@@ -102,13 +102,8 @@ class JobPart:
             self._num_told = num_ended
 
     def _tell(self, num_ended: int, record: OnRecord) -> None:
-        function = "sample" if self.role is Role.ROLLOUT else "train"
-        devices, num_bytes, start_s = self.shape.num_devices, self.shape.bytes_per_device, self.own_s
-        for index in range(num_ended):
-            end_s = start_s + self.call_s
-            if index >= self._num_told:
-                record(FunctionRecord(start_s, end_s, function, self.role, devices, num_bytes))
-            start_s = end_s + self.shape.delay_s
+        if num_ended > self._num_told:
+            record(EndedCalls(self.role, self.shape, self.own_s, self.call_s, self._num_told, num_ended))
 
     def withdraw(self, is_kept: bool, record: OnRecord | None) -> None:
         """From its group. `is_kept`: what of a rollout's call is done is; a training call starts anew."""

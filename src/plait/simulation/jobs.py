@@ -44,7 +44,7 @@ class SimulatedJob:
 
     @property
     def record(self) -> OnRecord | None:
-        """Told of each call that ended while it was set; of those of a stretch, when that ends or when this is changed."""
+        """Told of the calls that ended while it was set; of those of a stretch, when that ends or when this is changed."""
         return self._record
 
     @record.setter
