@@ -13,7 +13,7 @@ from plait.placement.admission import judge, load_fits
 from plait.placement.convoys import Convoys
 from plait.placement.corun import Member
 from plait.placement.corun_group import Orders
-from plait.placement.cyclic_timeline import micro_shift
+from plait.placement.cyclic_timeline import Demand, micro_shift
 from plait.placement.job import Job, Pool
 from plait.placement.job_profile import JobProfile
 from plait.placement.resource_view import Bytes, Slice
@@ -120,16 +120,15 @@ class Fitter:
 
     def _options(self, pool: Pool, profile: JobProfile, load: float) -> list[tuple[float, int | None]]:
         ranked: list[tuple[float, int | None]] = []
+        demand = demand_of(profile, pool.roles)
         for group in self.groups.groups.values():
             if could_join(group, pool, load):
-                ranked.append((self.cost(group, pool, load, self._overlap(group, pool, profile)), group.group_id))
+                ranked.append((self.cost(group, pool, load, self._overlap(group, demand)), group.group_id))
         ranked.sort(key=lambda option: option[0])
         return [*ranked[:OPTIONS], (self.cost(None, pool, load, 0.0), None)]
 
-    def _overlap(self, group: WorkerGroup, pool: Pool, profile: JobProfile) -> float:
-        if not self.needs_overlap:
-            return 0.0
-        return float(self.groups.timeline(group.group_id).overlaps(demand_of(profile, pool.roles)).min())
+    def _overlap(self, group: WorkerGroup, demand: Demand) -> float:
+        return self.groups.timeline(group.group_id).least_overlap(demand) if self.needs_overlap else 0.0
 
     def _free(self, job: Job, pools: Sequence[int]) -> dict[int, tuple[Slice, ...]] | None:
         """Free devices for these pools; None if there are too few."""
@@ -167,8 +166,8 @@ def running(placed: PlacedJob, now_s: float) -> Member:
 
 def could_join(group: WorkerGroup, pool: Pool, load: float) -> bool:
     return (
-        len(group.members) < MAX_MEMBERS
-        and pool.num_devices <= group.num_devices <= MAX_WASTE * pool.num_devices
+        pool.num_devices <= group.num_devices <= MAX_WASTE * pool.num_devices
+        and len(group.members) < MAX_MEMBERS
         and pool.bytes_per_device <= group.device_bytes
         and load_fits([group.load, load])
     )

@@ -60,8 +60,7 @@ class GroupQueue:
         self._check_new(call)
         self._num_added += 1
         entry = Entry(call.arrival_s, self._num_added, call, kind_of(call), (call.deployment, call.stream))
-        self._put(entry)
-        if len(self._streams[entry.stream_key]) == 1:
+        if self._put(entry) == 1:
             self._lead(entry.stream_key)
 
     def start(self, call: FunctionCall, now_s: float) -> None:
@@ -132,12 +131,16 @@ class GroupQueue:
                 "Give a size of 0 or more and a finite time.",
             )
 
-    def _put(self, entry: Entry) -> None:
-        """At the end of its stream."""
+    def _put(self, entry: Entry) -> int:
+        """At the end of its stream; how many wait there now."""
         call = entry.call
-        self._streams.setdefault(entry.stream_key, OrderedDict())[call.call_id] = entry
+        stream = self._streams.get(entry.stream_key)
+        if stream is None:
+            stream = self._streams[entry.stream_key] = OrderedDict()
+        stream[call.call_id] = entry
         self._entries[call.call_id] = entry
         self._num_waiting[call.deployment] = self._num_waiting.get(call.deployment, 0) + 1
+        return len(stream)
 
     def _take(self, entry: Entry) -> None:
         """Out of those that wait."""

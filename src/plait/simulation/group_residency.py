@@ -75,9 +75,9 @@ class GroupResidency:
 
     def enter(self, deployment: str, now_s: float) -> float:
         """Seconds until it is on the devices; from now on it is."""
-        self._touch(deployment)
         if deployment == self._latest:
-            return 0.0
+            return 0.0  # And used last: nobody was touched since.
+        self._touch(deployment)
         self._latest = deployment
         missing = self.ledger.missing(deployment, Tier.DEVICE)
         if not missing:
@@ -104,7 +104,7 @@ class GroupResidency:
 
     @property
     def resident(self) -> tuple[str, ...]:
-        return tuple(name for name in self._num_bytes if not self.ledger.missing(name, Tier.DEVICE))
+        return tuple(name for name in self._num_bytes if self.ledger.is_resident(name, Tier.DEVICE))
 
     def stage(self, deployment: str, kept: Collection[str]) -> tuple[str, ...] | None:
         """It is as good as there; None: there is no room beside those that are kept. `begin` follows."""
@@ -164,4 +164,3 @@ class GroupResidency:
         """Or joined, or left."""
         self._known_s.clear()
         self.may_stage = self._do_two_fit and len(self.resident) < len(self._num_bytes)
-        self._known_s.clear()

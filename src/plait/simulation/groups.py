@@ -21,6 +21,8 @@ from plait.simulation.call_stretch import CallStretch
 from plait.simulation.group_meter import GroupMeter
 from plait.simulation.group_residency import GroupResidency
 
+TRAIN = Role.TRAIN
+"""Members of an enumeration are looked up slowly, and this one with every call."""
 OnBusy = Callable[[str, float, float, str, str], None]
 """(group, start, end, deployment, "setup" or the function)"""
 
@@ -75,7 +77,7 @@ class SimulatedGroup:
             self.queue.remove(call_id)
             return 0, 0.0
         num_ended, ran_s, work.ended_s = work.progress(self._start_s, self.env.now)
-        self._free(work, num_ended)
+        self._free(work, num_ended, self.env.now)
         self.meter.uncount(work.num_calls - num_ended - (work.ended_s is None))
         setup_s = self._setup_s + min(0.0, self.env.now - self._start_s)
         self.meter.ran(work, num_ended, setup_s, self.env.now, ran_s, is_kept)
@@ -143,24 +145,26 @@ class SimulatedGroup:
                 self._start()
 
     def _finish(self, work: CallStretch) -> None:
+        now_s = self.env.now
         del self._works[work.call.call_id]
-        self._free(work, work.num_calls)
-        if work.role is Role.TRAIN:
+        self._free(work, work.num_calls, now_s)
+        if work.role is TRAIN:
             self.residency.changed(work.call.deployment)
-        self.meter.ran(work, work.num_calls, self._setup_s, self.env.now)
+        self.meter.ran(work, work.num_calls, self._setup_s, now_s)
         if self._on_busy is not None:
             self._tell(work, work.num_calls, self._setup_s, 0.0)
         work.on_ended(work.num_calls)
 
-    def _free(self, work: CallStretch, num_ended: int) -> None:
+    def _free(self, work: CallStretch, num_ended: int, now_s: float) -> None:
         """Nothing runs any more; calls that have ended are measured as if they had come one by one."""
         self._running, self._end = None, None
-        self.queue.done(work.call.call_id, None, self.env.now)
-        has_last = work.last_call is not None and num_ended == work.planned_calls
-        if num_ended > has_last:
-            self.services.observe(work.call, work.call_s, num_ended - has_last)
-        if work.last_call is not None and has_last:
-            self.services.observe(work.last_call, work.call_s)
+        self.queue.done(work.call.call_id, None, now_s)
+        last_call = work.last_call if num_ended == work.planned_calls else None
+        num_like_first = num_ended - (last_call is not None)
+        if num_like_first:
+            self.services.observe(work.call, work.call_s, num_like_first)
+        if last_call is not None:
+            self.services.observe(last_call, work.call_s)
 
     def _tell(self, work: CallStretch, num_ended: int, setup_s: float, ran_s: float) -> None:
         if self._on_busy is None:

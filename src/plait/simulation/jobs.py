@@ -147,7 +147,7 @@ class SimulatedJob:
 
     def _ended(self, part: JobPart, num_calls: int) -> None:
         since_s = part.work.ended_s if part.work is not None else None
-        part.ended(num_calls, self.record)
+        part.ended(num_calls, self._record)
         if not part.calls_left and part.after_s:
             self._later(part.after_s, lambda: self._step_ended(part))
         elif not part.calls_left:
