@@ -11,6 +11,7 @@
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import count
 
 import msgspec
 
@@ -94,14 +95,14 @@ class CoRun:
         self._ends_s: list[list[float]] = [[] for _ in members]
         """Of all periods."""
         self._num_events = 0
-        self._order = 0
+        self._numbers = count()
         self._now_s = -1.0
         self._events: list[_Event] = []
         """What is to come,"""
         self._at_once: list[_Event] = []
         """and what happens now: an event that an event brings about at the same moment comes after all that were known before."""
         for index, member in enumerate(members):
-            self._push(member.start_s, self._phases[index, START], True)
+            heappush(self._events, (member.start_s, next(self._numbers), self._phases[index, START], True))
 
     def until(self, num_periods: int) -> None:
         """Every member has had so many, or there were MAX_EVENTS. Goes on from where it was: the same as all at once."""
@@ -150,11 +151,7 @@ class CoRun:
         if at_s == self._now_s:
             self._at_once.append((at_s, 0, phase, has_ended))
         else:
-            self._push(at_s, phase, has_ended)
-
-    def _push(self, at_s: float, phase: _Phase, has_ended: bool) -> None:
-        self._order += 1
-        heappush(self._events, (at_s, self._order, phase, has_ended))
+            heappush(self._events, (at_s, next(self._numbers), phase, has_ended))
 
     def _count_period(self, member: int) -> bool:
         """Whether it has had as many as are wanted, with this one."""
@@ -191,7 +188,7 @@ class CoRun:
     def _serve(self, group: CoRunGroup) -> None:
         started = group.serve(self._now_s)
         if started is not None:
-            self._push(started[1], self._phases[started[0]], True)
+            heappush(self._events, (started[1], next(self._numbers), self._phases[started[0]], True))
 
 
 def _phases_of(members: Sequence[Member], order: Orders) -> dict[Phase, _Phase]:

@@ -97,7 +97,8 @@ class GroupQueue:
             self._services.observe(entry.call, service_s)
         self._running = None
         self.totals.end(now_s - self._started_s, service_s)
-        self._lead(entry.stream_key)
+        if entry.stream_key in self._streams:
+            self._lead(entry.stream_key)
 
     def put_back(self, call_id: str) -> None:
         """The running call is to run again, as if it had not started: its worker was lost. PlaitError if it does not run."""
@@ -152,7 +153,7 @@ class GroupQueue:
             del self._streams[key]
         if not self._num_waiting[call.deployment]:
             del self._num_waiting[call.deployment]
-        if self._fronts.discard(entry):
+        if self._fronts.discard(entry) and stream:
             self._lead(key)
 
     def _lead(self, stream_key: tuple[str, str]) -> None:

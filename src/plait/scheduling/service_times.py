@@ -47,7 +47,7 @@ class ServiceTimes:
 
     def observe(self, call: FunctionCall, service_s: float, count: int = 1) -> None:
         """Take a measured time, without setup, of so many calls of this kind. PlaitError unless it is finite and at least 0."""
-        if not (math.isfinite(service_s) and service_s >= 0):
+        if not 0 <= service_s < math.inf:
             raise PlaitError(f"service_s of call {call.call_id!r} is {service_s}.", "Give measured seconds, 0 or more.")
         kind = kind_of(call)
         for average in self._by_kind.get(kind) or self._open(kind):

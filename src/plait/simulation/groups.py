@@ -99,11 +99,11 @@ class SimulatedGroup:
         call = self.queue.next(now_s)
         if call is None:
             return
-        work = self._works[call.call_id]
-        if len(self.queue):
+        work, others_wait = self._works[call.call_id], len(self.queue) > 0
+        if others_wait:
             work.num_calls = 1
         self._run(work)
-        if self.residency.may_stage and len(self.queue):
+        if others_wait and self.residency.may_stage:
             self._look_ahead()
 
     def _run(self, work: CallStretch) -> None:
