@@ -148,9 +148,10 @@ class ResourceView:
         other = ResourceView()
         for name, group in self._groups.items():
             states = {key: _NodeState(state.node, set(state.free), state.host, state.disk) for key, state in group.nodes.items()}
-            other._groups[name] = _NodeGroup(states)
-            other._group_of.update(dict.fromkeys(states, other._groups[name]))
-            other._touch(other._groups[name])
+            copied = other._groups[name] = _NodeGroup(states, group.largest, group.whole, group.best)
+            other._group_of.update(dict.fromkeys(states, copied))
+            if id(group) in self._changed:
+                other._touch(copied)
         return other
 
     def find(self, devices: int, each: Bytes = NOTHING) -> tuple[Slice, ...] | None:
