@@ -116,15 +116,16 @@ class CoRun:
                 elif self._done(phase, touched):
                     left -= self._count_period(phase.member)
             self._num_events += len(self._at_once)
-            self._at_once = []
+            self._at_once.clear()
             for group in touched:
-                self._serve(group)
+                if group.num_waiting and not group.is_busy:
+                    self._serve(group)
 
     def _next_events(self) -> list[_Event]:
         """Of the next moment, in order; it grows while those happen."""
-        events = self._events
-        self._now_s = now_s = events[0][0]
-        happening = self._at_once
+        events, happening = self._events, self._at_once
+        happening.append(heappop(events))
+        self._now_s = now_s = happening[0][0]
         while events and events[0][0] == now_s:
             happening.append(heappop(events))
         return happening

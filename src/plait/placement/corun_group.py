@@ -46,13 +46,16 @@ class CoRunGroup:
     def __init__(self, order: Orders) -> None:
         self._services, self._setups, self._order = ServiceTimes(), LastServed(), order()
         self.queue = GroupQueue(self._order, self._services, self._setups)
-        """Of what has to wait. Whoever comes alone, and finds nobody, need not be picked, and never enters it."""
+        """Of those that had to be picked from. Who waits alone never enters it."""
         self._known: dict[Phase, _Known] = {}
         self._by_id: dict[str, _Known] = {}
         """The same, by call_id."""
-        self._is_busy = False
         self._released: list[tuple[_Known, float]] = []
-        """Since the last time that it served, and when."""
+        """Since the last time that the queue was asked, and when."""
+        self._picked = ""
+        """What runs, if the queue was asked."""
+        self.num_waiting = 0
+        self.is_busy = False
         self.is_contended = False
         """Whether a phase could ever find another one here."""
 
@@ -68,34 +71,37 @@ class CoRunGroup:
     def release(self, phase: Phase, now_s: float) -> None:
         """It waits from now on; `serve` follows, once all that are released now are."""
         self._released.append((self._known[phase], now_s))
+        self.num_waiting += 1
 
     def serve(self, now_s: float) -> tuple[Phase, float] | None:
         """The phase that starts now, and when it ends; None if one runs, or none waits."""
-        known = self._next(now_s)
-        if known is None:
+        if self.is_busy or not self.num_waiting:
             return None
-        self._is_busy = True
-        phase, duration_s, call = known
+        phase, duration_s, call = self._alone() if self.num_waiting == len(self._released) == 1 else self._pick(now_s)
+        self.num_waiting -= 1
+        self.is_busy = True
         end_s = now_s + duration_s + self._setups.setup_s(call.deployment)
         self._setups.resident = phase[0]
         return phase, end_s
 
-    def _next(self, now_s: float) -> _Known | None:
-        released, queue = self._released, self.queue
-        if len(released) == 1 and not self._is_busy and not len(queue):
-            known = released.pop()[0]
-            self._order.served(known.call)
-            return known
-        for known, at_s in released:
+    def _alone(self) -> _Known:
+        known, _ = self._released.pop()
+        self._order.served(known.call)
+        return known
+
+    def _pick(self, now_s: float) -> _Known:
+        for known, at_s in self._released:
             call = known.call
-            queue.add(FunctionCall(call.call_id, call.deployment, call.function, call.stream, 0, at_s))
-        released.clear()
-        picked = None if self._is_busy else queue.next(now_s)
-        return None if picked is None else self._by_id[picked.call_id]
+            self.queue.add(FunctionCall(call.call_id, call.deployment, call.function, call.stream, 0, at_s))
+        self._released.clear()
+        picked = self.queue.next(now_s)
+        assert picked is not None, "some wait, and none runs"
+        self._picked = picked.call_id
+        return self._by_id[picked.call_id]
 
     def ended(self, now_s: float) -> None:
         """What runs. That it took what is known tells the queue nothing."""
-        self._is_busy = False
-        running = self.queue.running
-        if running is not None:
-            self.queue.done(running.call_id, None, now_s)
+        self.is_busy = False
+        if self._picked:
+            self.queue.done(self._picked, None, now_s)
+            self._picked = ""

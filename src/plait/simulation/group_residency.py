@@ -119,9 +119,7 @@ class GroupResidency:
         leaving = self._leaving(missing, 0.0, {deployment, *kept})
         if leaving is None:
             return None
-        offload_s = self._rates.estimate_s(
-            (DEVICE, HOST), sum(self._num_bytes[name] for name in leaving if self._is_last(name))
-        )
+        offload_s = self._rates.estimate_s((DEVICE, HOST), sum(self._num_bytes[name] for name in leaving if self._is_last(name)))
         for name in leaving:
             self._offload(name)
         self._arriving_s[deployment] = offload_s + self.setup_s(deployment)
