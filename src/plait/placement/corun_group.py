@@ -77,7 +77,7 @@ class CoRunGroup:
         """The phase that starts now, and when it ends; None if one runs, or none waits."""
         if self.is_busy or not self.num_waiting:
             return None
-        phase, duration_s, call = self._alone() if self.num_waiting == len(self._released) == 1 else self._pick(now_s)
+        phase, duration_s, call = self._alone() if self.num_waiting == len(self._released) == 1 else self._of_many(now_s)
         self.num_waiting -= 1
         self.is_busy = True
         end_s = now_s + duration_s + self._setups.setup_s(call.deployment)
@@ -89,7 +89,7 @@ class CoRunGroup:
         self._order.served(known.call)
         return known
 
-    def _pick(self, now_s: float) -> _Known:
+    def _of_many(self, now_s: float) -> _Known:
         for known, at_s in self._released:
             call = known.call
             self.queue.add(FunctionCall(call.call_id, call.deployment, call.function, call.stream, 0, at_s))
