@@ -60,8 +60,9 @@ class GroupQueue:
         self._check_new(call)
         self._num_added += 1
         entry = Entry(call.arrival_s, self._num_added, call, kind_of(call), (call.deployment, call.stream))
-        if self._put(entry) == 1:
-            self._lead(entry.stream_key)
+        running = self._running
+        if self._put(entry) == 1 and (running is None or running.stream_key != entry.stream_key):
+            self._fronts.add(entry)
 
     def start(self, call: FunctionCall, now_s: float) -> None:
         """`add` and `next` in one, of a call that comes while nothing waits or runs. PlaitError if something does."""
