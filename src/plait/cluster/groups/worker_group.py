@@ -108,13 +108,15 @@ class WorkerGroup:
         member = self._members.pop(deployment, None)
         if member is not None and not member.hosting.done():
             member.hosting.set_exception(ConfigError(f"deployment {deployment!r} has left.", "Attach it again."))
-        if member is not None and self._link is not None:
-            self._leaving[deployment] = asyncio.get_running_loop().create_future()
-            self._unhost(deployment)
-            await asyncio.wait([self._leaving[deployment]], timeout=patience_s)
+        try:
+            if member is not None and self._link is not None:
+                left = self._leaving[deployment] = asyncio.get_running_loop().create_future()
+                self._unhost(deployment)
+                await asyncio.wait([left], timeout=patience_s)
+        finally:  # Who does not wait any longer leaves no process without deployments.
             self._leaving.pop(deployment, None)
-        if not self._members and not self._leaving:
-            await self.close()
+            if not self._members and not self._leaving:
+                await self.close()
 
     def _unhost(self, deployment: str) -> None:
         if self._link is not None:
@@ -126,11 +128,13 @@ class WorkerGroup:
             self._restarting.cancel()
         async with self._changing:  # Who comes meanwhile finds nothing of the old process.
             link, self._link = self._link, None
-            if link is not None:
-                await link.close()
-            for deployment in list(self._leaving):
-                self._left(deployment)
-            self.dispatcher.lose_all()
+            try:
+                if link is not None:
+                    await link.close()
+            finally:  # Of what it had the next process knows nothing.
+                for deployment in list(self._leaving):
+                    self._left(deployment)
+                self.dispatcher.lose_all()
 
     # ---- the process
 
