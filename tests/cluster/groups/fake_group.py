@@ -97,6 +97,7 @@ class FakeLink:
         self._on_lost(WorkerFailure(f"process {self.pid} of {self.settings.name} was killed"))
 
     def hang(self) -> None:
+        """Until it is to `go_on`."""
         self._task.cancel()
 
     held_back: list[ToGroup] | None = None
@@ -108,6 +109,8 @@ class FakeLink:
 
     def go_on(self, *kinds: type) -> None:
         """With work of these kinds that was held back; without kinds, with all, and what comes."""
+        if self._task.cancelled():
+            self._task = asyncio.create_task(self._serve())
         held, self.held_back = self.held_back or [], [] if kinds else None
         for frame in held:
             if self.held_back is None or isinstance(frame, kinds):

@@ -9,7 +9,7 @@ from plait.cluster.model_messages import OpenModel
 from plait.types.lora import LoraConfig
 from tests.cluster.groups import test_worker_group
 from tests.cluster.groups.fake_process import SETTINGS
-from tests.cluster.groups.test_worker_group import Links, Listener, Run
+from tests.cluster.groups.test_worker_group import Link, Links, Listener, Run, settled
 
 run = test_worker_group.run
 
@@ -44,5 +44,26 @@ def test_who_does_not_wait_for_the_end_of_a_process_leaves_nothing_of_it(run: Ru
         links.ends.set()
         await group.attach("a", SETTINGS, Listener())
         assert group.dispatcher.queue.running is None
+
+    run(test)
+
+
+def test_who_comes_again_before_its_first_coming_is_over_comes_up_anew(run: Run) -> None:
+    async def test(links: Links, group: WorkerGroup) -> None:
+        await group.attach("a", SETTINGS, Listener())
+        process = links.links[0]
+        assert isinstance(process, Link)
+        process.hang()
+        coming = asyncio.create_task(group.attach("b", SETTINGS, Listener()))
+        await settled()
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+        again = asyncio.create_task(group.attach("b", SETTINGS, Listener()))
+        await settled()
+        process.go_on()
+        await again
+        assert (process.hosts, process.hosted) == (["a", "b", "b"], ["a", "b"])
+        await group.detach("b")
+        assert not group._departures._num_told
 
     run(test)

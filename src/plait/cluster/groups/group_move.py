@@ -6,7 +6,8 @@
 4. From now on they are at the new group. Adapters are opened there from their records, generations go on from the tokens that had
    come back: the same bits as without the move. What was held back meanwhile is sent in its order.
 
-If a process is lost before step 3, nothing has moved, and the loss takes its usual way; after it, as a loss at the new group.
+If a process is lost before step 3, or has not come back from an earlier loss, nothing has moved, and the loss takes its usual way;
+after it, as a loss at the new group.
 """
 
 import asyncio
