@@ -101,8 +101,8 @@ def test_delays_from_before_a_stop_are_void() -> None:
 def test_each_call_is_told_once_to_who_listened_as_it_ended() -> None:
     """Calls from 0 to 10 s and from 60 to 70 s are one event; listeners change at 30 s."""
     watched, first, second = alone(TWO_CALLS, PartShape(8, 5.0)), list[FunctionRecord](), list[FunctionRecord]()
-    watched.job.record = first.append
-    watched.at(30.0, lambda: setattr(watched.job, "record", second.append))
+    watched.job.record = lambda ended: ended.tell(first.append)
+    watched.at(30.0, lambda: setattr(watched.job, "record", lambda ended: ended.tell(second.append)))
     watched.run()
     assert [(call.start_s, call.end_s, call.function) for call in first] == [(0.0, 10.0, "sample")]
     assert [(call.start_s, call.end_s, call.function) for call in second] == [(60.0, 70.0, "sample"), (70.0, 75.0, "train")]
