@@ -3,7 +3,7 @@
 from plait.simulation.job_results import simulate_system
 from plait.simulation.job_scenario import JobScenario
 from plait.simulation.load_scenario import parse_scenario
-from plait.simulation.plan import Wish, deciding_slowdown, on_accelerator, plan_system
+from plait.simulation.plan import Wish, deciding, on_accelerator, plan_system
 from tests.simulation.scenarios import JOBS
 
 SCENARIO = parse_scenario(JOBS)
@@ -14,7 +14,9 @@ def slowdown_on(num_devices: int, number: int) -> float | None:
     assert isinstance(SCENARIO, JobScenario)
     cluster = SCENARIO.cluster.model_copy(update={"devices": num_devices})
     changed = SCENARIO.model_copy(update={"cluster": cluster})
-    return deciding_slowdown(simulate_system(changed, SCENARIO.systems[number], 0, False), 1.0)
+    result = simulate_system(changed, SCENARIO.systems[number], 0, False)
+    found = deciding(result, 1.0, {work.name: 1.3 for work in result.works})
+    return None if found is None else found.slowdown
 
 
 def test_it_keeps_the_bound_and_a_node_less_does_not() -> None:

@@ -1,12 +1,14 @@
 """`plait simulate`: what a cluster would do, by the service's own schedulers."""
 
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import check_target, write_file
+from plait.cli.output import check_finite, check_folder, check_target, print_error, write_file
 from plait.types.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,10 +55,8 @@ def simulate(
     from plait.simulation.load_scenario import load_scenario
     from plait.simulation.simulate import simulate as run_simulation
 
-    for file in (json_file, html_file):
-        check_target(file)
-    if csv_folder is not None and csv_folder.exists() and not csv_folder.is_dir():
-        raise ConfigError(f"cannot write to {csv_folder}: it is a file.", "Choose another folder with --csv.")
+    check_finite("--days", days)
+    _check_targets(json_file, csv_folder, html_file)
     if run is not None and quick:
         raise ConfigError("--quick and --from contradict each other.", "A replay has the steps that were recorded.")
     if run is not None and days is not None:
@@ -74,6 +74,14 @@ def simulate(
             result = run_simulation(loaded, Path(scenario).stem, seed, quick, tell)
     print_result(result)
     write_files(result, json_file, csv_folder, html_file)
+
+
+def _check_targets(json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
+    check_target(json_file, "--json")
+    check_target(html_file, "--html")
+    check_folder(csv_folder, "--csv")
+    if json_file is not None and html_file is not None and json_file.resolve() == html_file.resolve():
+        raise ConfigError(f"--json and --html both name {json_file}.", "Choose another file for one of them.")
 
 
 def _lasting(scenario: "Scenario", days: float | None) -> "Scenario":
@@ -147,18 +155,41 @@ def print_result(result: "ScenarioResult") -> None:
 
 
 def write_files(result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
+    """Each of them, even where another cannot be written."""
+    failures = []
+    for write in (partial(_write_json, json_file), partial(_write_csv, csv_folder), partial(_write_html, html_file)):
+        try:
+            write(result)
+        except ConfigError as error:
+            failures.append(error)
+    for failure in failures[:-1]:
+        print_error(failure)
+    if failures:
+        raise failures[-1]
+
+
+def _write_json(file: Path | None, result: "ScenarioResult") -> None:
+    if file is not None:
+        write_file(file, result.json(), "--json")
+        print(file)
+
+
+def _write_csv(folder: Path | None, result: "ScenarioResult") -> None:
     from plait.simulation.exports import write_csv
 
-    if json_file is not None:
-        _write(json_file, result.json())
-    if csv_folder is not None:
-        print("\n".join(str(path) for path in write_csv(result, csv_folder)))
-    if html_file is not None:
-        from plait.simulation.report import build_report
+    if folder is None:
+        return
+    try:
+        print("\n".join(str(path) for path in write_csv(result, folder)))
+    except ConfigError as error:
+        elsewhere = Path(tempfile.mkdtemp(prefix="plait-"))
+        write_csv(result, elsewhere)
+        raise ConfigError(error.message, f"The tables are in {elsewhere}. {error.remedy}") from error
 
-        _write(html_file, build_report(result).encode())
 
+def _write_html(file: Path | None, result: "ScenarioResult") -> None:
+    from plait.simulation.report import build_report
 
-def _write(path: Path, data: bytes) -> None:
-    write_file(path, data)
-    print(path)
+    if file is not None:
+        write_file(file, build_report(result).encode(), "--html")
+        print(file)

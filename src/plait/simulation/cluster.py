@@ -33,6 +33,10 @@ POLICIES: Mapping[str, type[Placer]] = {
 }  # fmt: skip
 
 
+OnTime = Callable[[float, float], None]
+"""(Simulated time, share of the jobs that have ended)"""
+
+
 def simulate_jobs(
     cluster: ClusterShape,
     jobs: Sequence[JobShape],
@@ -44,12 +48,12 @@ def simulate_jobs(
     on_busy: OnBusy | None = None,
     costs_of: Callable[[str, int], CostModel] | None = None,
     retrace_steps: int = EVERY_STEPS,
-    on_time: Callable[[float], None] | None = None,
+    on_time: OnTime | None = None,
 ) -> JobsResult:
     """Until all jobs have ended, or `until_s`.
 
     `policy`: of POLICIES; `order`: of `scheduling.orders.ORDERS`. `costs_of(model, devices)`: what moving state takes, by the
-    cluster's roofline unless given. `on_busy` is told of all that groups do, `on_time` of the clock once in a simulated hour.
+    cluster's roofline unless given. `on_busy` is told of all that groups do, `on_time` once in a simulated hour.
     ConfigError for an unknown name, or jobs of one id.
     """
     for field, name, known in (("policy", policy, POLICIES), ("order", order, ORDERS)):
@@ -88,7 +92,7 @@ class SimulatedCluster:
                 raise ConfigError(f"failure of node {failure.node_id!r}, which is not there.", f"Nodes are {self.nodes.keys()}.")
             self._at(failure.at_s, lambda failure=failure: self._fail(failure))  # type: ignore[misc]
 
-    def run(self, until_s: float | None = None, on_time: Callable[[float], None] | None = None) -> JobsResult:
+    def run(self, until_s: float | None = None, on_time: OnTime | None = None) -> JobsResult:
         if on_time is not None:
             self._tell_time(on_time)
         self.env.run(until=until_s)
@@ -96,8 +100,8 @@ class SimulatedCluster:
             group.close()
         return self.book.result(self._policy, self._order, self.shape, self.meter, self.env.now, self._num_decisions)
 
-    def _tell_time(self, on_time: Callable[[float], None]) -> None:
-        on_time(self.env.now)
+    def _tell_time(self, on_time: OnTime) -> None:
+        on_time(self.env.now, self.book.share_done)
         if self.book.num_open:
             self._at(self.env.now + 3600.0, lambda: self._tell_time(on_time))
 
@@ -217,7 +221,7 @@ class SimulatedCluster:
         """`model`: of the job that comes first; how fast bytes move is the same for all."""
         rows: dict[str, int] = {}
         for part in slices:
-            row = self.nodes[part.node_id].node_group
+            row = self.shape.lane_of(self.nodes[part.node_id])
             rows[row] = rows.get(row, 0) + len(part.devices)
         num_devices = sum(rows.values())
         budget = int(self.shape.accelerator.memory_bytes * self.shape.state_share) * num_devices
