@@ -38,6 +38,20 @@ def test_a_bound_that_nothing_keeps_is_said() -> None:
     assert found.num_devices is None or (found.worst_slowdown or 9) <= 1.0
 
 
+def test_without_a_wish_each_job_has_its_own_bound() -> None:
+    assert isinstance(SCENARIO, JobScenario)
+    system, job = SCENARIO.systems[1], SCENARIO.jobs[0]
+    strict = SCENARIO.model_copy(update={"jobs": (job.model_copy(update={"slo": 1.02}),)})
+    own = plan_system(strict, system, Wish(), 0)
+    assert own == plan_system(strict, system, Wish(1.02), 0) != plan_system(strict, system, Wish(3.0), 0)
+
+
+def test_jobs_have_the_time_that_they_take_and_no_node_fails() -> None:
+    assert isinstance(SCENARIO, JobScenario)
+    cut = SCENARIO.model_copy(update={"until_s": 60.0})
+    assert plan_system(cut, cut.systems[0], Wish(1.3), 0) == plan_system(SCENARIO, SCENARIO.systems[0], Wish(1.3), 0)
+
+
 def test_on_slower_devices_jobs_take_longer() -> None:
     assert isinstance(SCENARIO, JobScenario)
     old, new = SCENARIO.jobs[0], on_accelerator(SCENARIO, "A100").jobs[0]

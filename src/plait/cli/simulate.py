@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import check_finite, check_folder, check_target, print_error, write_file
+from plait.cli.output import check_finite, check_folder, check_target, print_error, print_warning, write_file
 from plait.types.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def simulate(
     """
     from plait.cli.progress import progress
     from plait.simulation.load_scenario import load_scenario
+    from plait.simulation.scenario import TaskScenario
     from plait.simulation.simulate import simulate as run_simulation
 
     check_finite("--days", days)
@@ -70,10 +71,17 @@ def simulate(
         return
     else:
         loaded = _lasting(load_scenario(scenario), days)
+        if quick and isinstance(loaded, TaskScenario) and all(task.steps == 1 for task in loaded.tasks):
+            print_warning("--quick changes nothing: each task has one step.")
         with progress() as tell:
             result = run_simulation(loaded, Path(scenario).stem, seed, quick, tell)
+    written, failures = write_files(result, json_file, csv_folder, html_file)
     print_result(result)
-    write_files(result, json_file, csv_folder, html_file)
+    print("".join(f"{path}\n" for path in written), end="")
+    for failure in failures[:-1]:
+        print_error(failure)
+    if failures:
+        raise failures[-1]
 
 
 def _check_targets(json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
@@ -139,7 +147,7 @@ def print_result(result: "ScenarioResult") -> None:
     if result.description:
         console.print(result.description, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
+    table.add_column("", overflow="fold", min_width=min(14, console.width // 4))
     for system in result.systems:
         table.add_column(system.name, justify="right")
     first = result.systems[0].figures
@@ -154,42 +162,44 @@ def print_result(result: "ScenarioResult") -> None:
     print_paper(console, result)
 
 
-def write_files(result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
-    """Each of them, even where another cannot be written."""
-    failures = []
+def write_files(
+    result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None
+) -> tuple[list[Path], list[ConfigError]]:
+    """Each of them, even where another cannot be written; before anything is printed, since who reads may have gone."""
+    written: list[Path] = []
+    failures: list[ConfigError] = []
     for write in (partial(_write_json, json_file), partial(_write_csv, csv_folder), partial(_write_html, html_file)):
         try:
-            write(result)
+            written += write(result)
         except ConfigError as error:
             failures.append(error)
-    for failure in failures[:-1]:
-        print_error(failure)
-    if failures:
-        raise failures[-1]
+    return written, failures
 
 
-def _write_json(file: Path | None, result: "ScenarioResult") -> None:
-    if file is not None:
-        write_file(file, result.json(), "--json")
-        print(file)
+def _write_json(file: Path | None, result: "ScenarioResult") -> list[Path]:
+    if file is None:
+        return []
+    write_file(file, result.json(), "--json")
+    return [file]
 
 
-def _write_csv(folder: Path | None, result: "ScenarioResult") -> None:
+def _write_csv(folder: Path | None, result: "ScenarioResult") -> list[Path]:
     from plait.simulation.exports import write_csv
 
     if folder is None:
-        return
+        return []
     try:
-        print("\n".join(str(path) for path in write_csv(result, folder)))
+        return write_csv(result, folder)
     except ConfigError as error:
         elsewhere = Path(tempfile.mkdtemp(prefix="plait-"))
         write_csv(result, elsewhere)
         raise ConfigError(error.message, f"The tables are in {elsewhere}. {error.remedy}") from error
 
 
-def _write_html(file: Path | None, result: "ScenarioResult") -> None:
+def _write_html(file: Path | None, result: "ScenarioResult") -> list[Path]:
     from plait.simulation.report import build_report
 
-    if file is not None:
-        write_file(file, build_report(result).encode(), "--html")
-        print(file)
+    if file is None:
+        return []
+    write_file(file, build_report(result).encode(), "--html")
+    return [file]

@@ -34,7 +34,7 @@ POLICIES: Mapping[str, type[Placer]] = {
 
 
 OnTime = Callable[[float, float], None]
-"""(Simulated time, share of the jobs that have ended)"""
+"""(Simulated time, share of all steps that are done)"""
 
 
 def simulate_jobs(
@@ -81,11 +81,12 @@ class SimulatedCluster:
         self._tracings: dict[str, JobTracing] = {}
         self._on: dict[str, dict[Role, int]] = {}
         """Running job -> where its parts are."""
-        self._num_decisions = 0
+        self._num_decisions = self._num_steps = self._steps_done = 0
 
     def add(self, jobs: Sequence[JobShape], failures: Sequence[NodeFailure] = ()) -> None:
         for shape in jobs:
             self.book.add(shape)
+            self._num_steps += shape.steps
             self._at(shape.arrival_s, lambda shape=shape: self._arrive(shape))  # type: ignore[misc]
         for failure in failures:
             if failure.node_id not in self.nodes:
@@ -101,7 +102,7 @@ class SimulatedCluster:
         return self.book.result(self._policy, self._order, self.shape, self.meter, self.env.now, self._num_decisions)
 
     def _tell_time(self, on_time: OnTime) -> None:
-        on_time(self.env.now, self.book.share_done)
+        on_time(self.env.now, self._steps_done / max(1, self._num_steps))
         if self.book.num_open:
             self._at(self.env.now + 3600.0, lambda: self._tell_time(on_time))
 
@@ -117,6 +118,7 @@ class SimulatedCluster:
         self._apply([self.placer.submit(placed_job(shape, costs, self.shape.switch_s), self.env.now)])
 
     def _step_ended(self, job: SimulatedJob) -> None:
+        self._steps_done += 1
         tracing = self._tracings.get(job.shape.job_id)
         trace = tracing.step_ended() if tracing is not None else None
         if trace is None:
@@ -127,6 +129,7 @@ class SimulatedCluster:
             self._apply(self.placer.profile_updated(job.shape.job_id, found.profile, self.env.now, anchor_s))
 
     def _ended(self, job: SimulatedJob) -> None:
+        self._steps_done += 1
         job_id = job.shape.job_id
         self._leave(job)
         self.book.ended(job, self.env.now)

@@ -50,10 +50,6 @@ class JobBook:
         self._records[shape.job_id] = _Record(shape)
         self.num_open += 1
 
-    @property
-    def share_done(self) -> float:
-        return 1 - self.num_open / len(self._records) if self._records else 1.0
-
     # ---- events
 
     def started(self, job: SimulatedJob, now_s: float) -> None:

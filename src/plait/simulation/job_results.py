@@ -12,7 +12,7 @@ from plait.simulation.model_shapes import model_shape
 from plait.simulation.results import GroupLine, SeriesLine, SystemResult, WorkRow
 
 OnTime = Callable[[str, float, float], None]
-"""(System, simulated time, share of its jobs that have ended)"""
+"""(System, simulated time, share of its steps that are done)"""
 
 
 def simulate_job_systems(scenario: JobScenario, seed: int, is_quick: bool, on_time: OnTime | None = None) -> list[SystemResult]:

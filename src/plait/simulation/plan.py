@@ -15,7 +15,7 @@ from plait.simulation.results import SystemResult
 from plait.simulation.smallest import smallest_enough
 
 OnTry = Callable[[str, int, float], None]
-"""(System, devices, share of the jobs that have ended there): once in a simulated hour"""
+"""(System, devices, share of the steps that are done there): once in a simulated hour"""
 
 
 class Wish(msgspec.Struct, frozen=True):

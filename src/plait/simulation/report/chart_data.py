@@ -21,7 +21,10 @@ def chart_data(result: ScenarioResult) -> dict[str, Any]:
         "lanes": [lane for system in result.systems for lane in _lanes(system)],
         "series": _series(result),
         "kinds": _kinds(result),
-        "spans": [{"system": system.name, "end": system.end_s, "works": _spans(system)} for system in result.systems],
+        "spans": [
+            {"system": system.name, "end": system.end_s, "total": len(system.works), "works": _spans(system)}
+            for system in result.systems
+        ],
         "slowdowns": [{"system": system.name, "values": _slowdowns(system)} for system in result.systems],
     }
 

@@ -20,7 +20,7 @@ def build_report(result: ScenarioResult) -> str:
         bars=bar_sets(result),
         rows=comparison(result),
         kinds=data["kinds"],
-        spans=[spans["system"] for spans in data["spans"]],
+        spans=[(spans["system"], len(spans["works"]), spans["total"]) for spans in data["spans"]],
         series=[series["name"] for series in data["series"]],
         has_slowdowns=any(line["values"] for line in data["slowdowns"]),
         waits=wait_tables(result),

@@ -14,7 +14,8 @@
     if (seconds < 99.5) return (seconds < 10 && seconds % 1 ? seconds.toFixed(1) : Math.round(seconds)) + " s";
     const minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60);
     if (hours < 1) return minutes + " min" + (Math.round(seconds) % 60 ? " " + Math.round(seconds) % 60 + " s" : "");
-    if (hours < 48) return hours + " h" + (minutes % 60 ? " " + minutes % 60 + " min" : "");
+    if (data.end < 2 * 86400) return hours + " h" + (minutes % 60 ? " " + minutes % 60 + " min" : "");
+    if (hours < 24) return hours + " h";
     return Math.floor(hours / 24) + " d" + (hours % 24 ? " " + hours % 24 + " h" : "");
   }
 
@@ -43,6 +44,7 @@
 
   function timeAxis(width) {
     return axis({ type: "value", min: 0, max: data.end, interval: tickInterval(width), splitLine: { show: false }, ...named("simulated time", 24),
+      axisLine: { onZero: false, lineStyle: { color: color("line") } },
       axisLabel: { color: color("muted"), fontSize: 11, hideOverlap: true, showMaxLabel: false, formatter: clock } });
   }
 
