@@ -42,7 +42,7 @@ def simulate(
         str | None, typer.Option("--from", help="Replay a recorded run's tasks: its name or folder.", metavar="RUN")
     ] = None,
     accelerator: Annotated[str | None, typer.Option(help="With --from: the devices.")] = None,
-    devices: Annotated[int | None, typer.Option(help="With --from: how many.", min=2)] = None,
+    devices: Annotated[int | None, typer.Option(help="With --from: how many.", min=2, max=1_000_000)] = None,
     model: Annotated[str | None, typer.Option(help="With --from: the base model.")] = None,
     copies: Annotated[int, typer.Option(help="With --from: of each recorded task.", min=1)] = 1,
     runs: Annotated[Path, typer.Option("--runs", help="With --from: the folder that holds the runs.")] = Path("runs"),
