@@ -1,6 +1,7 @@
 """`plait simulate` and `plait plan`, as they are called."""
 
 import csv
+import io
 import json
 import os
 import re
@@ -129,6 +130,7 @@ def test_a_plan_is_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "The fewest H100 on which every job ends within 1.3 times" in out
     assert re.search(r"^isolated +\d+ +\d+", out, re.MULTILINE)
+    assert re.search(r"^pack  \d+: \d\.\d\d, \d+: ", out, re.MULTILINE)
     call("plan", str(path), "--slo", "1.3", "--quick")
     assert capsys.readouterr().out == out, "with the option or without"
     call("plan", "--jobs", str(path), "--accelerator", "A100", "--quick", "--json")
@@ -167,6 +169,18 @@ def test_files_are_written_though_nobody_reads_the_table(tmp_path: Path) -> None
     subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.DEVNULL, timeout=120)
     os.close(writer)
     assert json.loads((tmp_path / "out.json").read_text())["kind"] == "jobs"
+
+
+def test_a_full_disk_under_the_table_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobs.toml").write_text(JOBS)
+    with open("/dev/full", "wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
+        with pytest.raises(SystemExit) as caught:
+            main(["simulate", str(tmp_path / "jobs.toml"), "--quick"])
+    assert caught.value.code == 2
+    assert "cannot write: No space left on device" in capsys.readouterr().err
 
 
 def test_progress_is_told_within_a_step_and_never_goes_back() -> None:

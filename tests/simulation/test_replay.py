@@ -63,7 +63,7 @@ def test_what_is_not_known_is_told() -> None:
     assert nearest_model("/models/qwen3_0.6b") == "Qwen3-0.6B"
     with pytest.raises(ConfigError, match="--model"):
         nearest_model("somebody/llama-9b")
-    with pytest.raises(ConfigError, match='--accelerator = "H9" is not known. Did you mean "H'):
+    with pytest.raises(ConfigError, match='--accelerator = "H9" is not known'):
         replay(TRACE, Changes(accelerator="H9"))
     with pytest.raises(ConfigError, match="cannot be replayed so"):
         replay(TRACE, Changes(model="Kimi-K2"))

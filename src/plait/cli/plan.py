@@ -109,6 +109,10 @@ def _print(scenario: "JobScenario", plans: "list[Plan]", wish: "Wish", is_quick:
         rows.append((found.system, *numbers, percent(found.cluster_utilisation), f"{found.worst_slowdown:.2f}"))
     columns = ("system", "devices", "device-hours", "cost", "all done after", "busy", "slowdown")
     print_table(columns, rows, "There are no systems.")
+    print("\nSlowdowns on the sizes that were looked at:")
+    for found in plans:
+        sizes = (f"{devices:,}: {'-' if slowdown is None else f'{slowdown:.2f}'}" for devices, slowdown in found.tried.items())
+        print(f"{found.system}  {', '.join(sizes)}")
     for found in plans:
         if found.num_devices is None:
             print(f"\n{_why_none(found)}")

@@ -75,13 +75,7 @@ def simulate(
             print_warning("--quick changes nothing: each task has one step.")
         with progress() as tell:
             result = run_simulation(loaded, Path(scenario).stem, seed, quick, tell)
-    written, failures = write_files(result, json_file, csv_folder, html_file)
-    print_result(result)
-    print("".join(f"{path}\n" for path in written), end="")
-    for failure in failures[:-1]:
-        print_error(failure)
-    if failures:
-        raise failures[-1]
+    _hand_over(result, json_file, csv_folder, html_file)
 
 
 def _check_targets(json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
@@ -90,6 +84,17 @@ def _check_targets(json_file: Path | None, csv_folder: Path | None, html_file: P
     check_folder(csv_folder, "--csv")
     if json_file is not None and html_file is not None and json_file.resolve() == html_file.resolve():
         raise ConfigError(f"--json and --html both name {json_file}.", "Choose another file for one of them.")
+
+
+def _hand_over(result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
+    """Files before the table: who reads that may have gone."""
+    written, failures = write_files(result, json_file, csv_folder, html_file)
+    print_result(result)
+    print("".join(f"{path}\n" for path in written), end="")
+    for failure in failures[:-1]:
+        print_error(failure)
+    if failures:
+        raise failures[-1]
 
 
 def _lasting(scenario: "Scenario", days: float | None) -> "Scenario":
@@ -165,7 +170,7 @@ def print_result(result: "ScenarioResult") -> None:
 def write_files(
     result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None
 ) -> tuple[list[Path], list[ConfigError]]:
-    """Each of them, even where another cannot be written; before anything is printed, since who reads may have gone."""
+    """Each of them, even where another cannot be written. (What was written, what was not)"""
     written: list[Path] = []
     failures: list[ConfigError] = []
     for write in (partial(_write_json, json_file), partial(_write_csv, csv_folder), partial(_write_html, html_file)):

@@ -6,7 +6,7 @@
   const escapeText = (text) => { const node = document.createElement("span"); node.textContent = text; return node.innerHTML; };
   const percent = (share) => Math.round(100 * share) + " %";
   const SYSTEM_COLORS = ["rollout", "environment", "training", "evaluation", "warm_start", "busy", "other"];
-  const KIND_COLORS = ["warm_start", "accuracy", "busy", "evaluation", "other", "training", "environment"];
+  const KIND_COLORS = ["warm_start", "accuracy", "evaluation", "training", "other", "environment", "rollout"];
   const DASHES = ["solid", "dashed", "dotted"];
   const drawers = [];
 
