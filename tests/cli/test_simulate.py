@@ -1,4 +1,4 @@
-"""`plait simulate` and `plait plan`, as they are called."""
+"""`plait simulate`, and what it and `plait plan` refuse, as they are called."""
 
 import csv
 import io
@@ -123,28 +123,6 @@ def test_days_of_jobs(tmp_path: Path) -> None:
     assert all(0.9 * 43_200 < system["end_s"] < 2 * 43_200 for system in systems)
 
 
-def test_a_plan_is_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "jobs.toml"
-    path.write_text(JOBS)
-    call("plan", "--jobs", str(path), "--slo", "1.3", "--quick")
-    out = capsys.readouterr().out
-    assert "The fewest H100 on which every job ends within 1.3 times" in out
-    assert re.search(r"^isolated +\d+ +\d+", out, re.MULTILINE)
-    assert re.search(r"^pack  \d+: \d\.\d\d, \d+: ", out, re.MULTILINE)
-    call("plan", str(path), "--slo", "1.3", "--quick")
-    assert capsys.readouterr().out == out, "with the option or without"
-    call("plan", "--jobs", str(path), "--accelerator", "A100", "--quick", "--json")
-    plans = json.loads(capsys.readouterr().out)
-    assert [plan["system"] for plan in plans] == ["isolated", "pack"]
-
-
-def test_a_bound_that_nothing_keeps_is_told_with_what_is_reached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "jobs.toml"
-    path.write_text(JOBS.replace("devices = 32", "", 1))
-    call("plan", str(path), "--slo", "1", "--quick")
-    assert re.search(r"isolated: not even 64 devices .* there it takes 1\.\d+ times its time alone", capsys.readouterr().out)
-
-
 def test_what_cannot_be_written_is_kept_and_the_rest_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,14 +161,27 @@ def test_a_full_disk_under_the_table_is_told(
     assert "cannot write: No space left on device" in capsys.readouterr().err
 
 
-def test_progress_is_told_within_a_step_and_never_goes_back() -> None:
-    for text in (TASKS.replace("steps = 3", "steps = 1"), JOBS.replace("steps = 12", "steps = 60")):
-        shares: list[float] = []
-        simulate(parse_scenario(text), "x", on_progress=lambda what, share, into=shares: into.append(share or 0.0))
-        assert len({round(share, 3) for share in shares}) > 6, "more than one for each system"
-        assert shares == sorted(shares)
-        assert 0.0 <= shares[0] < 0.2
-        assert 0.8 < shares[-1] <= 1.0
+def test_jobs_that_no_node_is_left_for_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failures = "".join(f'[[failures]]\nnode = "node-000{node}"\nat_s = 100\n' for node in range(4))
+    (tmp_path / "jobs.toml").write_text(JOBS + failures)
+    call("simulate", str(tmp_path / "jobs.toml"))
+    out = capsys.readouterr().out
+    assert "pack: 4 of 4 jobs did not end.\n" in out
+    assert "all jobs done after" not in out
+
+
+@pytest.mark.parametrize("text", [TASKS.replace("steps = 3", "steps = 1"), JOBS.replace("steps = 12", "steps = 60")])
+def test_progress_is_told_within_a_step_and_never_goes_back(text: str) -> None:
+    shares: list[float] = []
+
+    def tell(what: str, share: float | None) -> None:
+        shares.append(share or 0.0)
+
+    simulate(parse_scenario(text), "x", on_progress=tell)
+    assert len({round(share, 3) for share in shares}) > 6, "more than one for each system"
+    assert shares == sorted(shares)
+    assert 0.0 <= shares[0] < 0.2
+    assert 0.8 < shares[-1] <= 1.0
 
 
 def test_a_quick_look_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

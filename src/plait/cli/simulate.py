@@ -164,6 +164,9 @@ def print_result(result: "ScenarioResult") -> None:
         cells = [figure.text(values[0]), *(f"{figure.text(v)}  {ratio:>6}" for v, ratio in zip(values[1:], ratios, strict=True))]
         table.add_row(figure.label, *cells)
     console.print(table)
+    for system in result.systems:
+        if left := sum(work.end_s is None for work in system.works):
+            console.print(f"{system.name}: {left:,} of {len(system.works):,} jobs did not end.", markup=False)
     print_paper(console, result)
 
 

@@ -103,7 +103,7 @@ class SimulatedCluster:
 
     def _tell_time(self, on_time: OnTime) -> None:
         on_time(self.env.now, self._steps_done / max(1, self._num_steps))
-        if self.book.num_open:
+        if self.book.num_open and self.env.peek() < float("inf"):  # Jobs wait for ever where too few nodes are left.
             self._at(self.env.now + 3600.0, lambda: self._tell_time(on_time))
 
     def _at(self, time_s: float, act: Callable[[], None]) -> None:

@@ -44,7 +44,7 @@ def _result(scenario: JobScenario, system: JobSystem, jobs: list[JobShape], foun
     price = scenario.cluster.price_per_device_hour
     busy_hours = found.busy_share * found.device_hours
     figures: dict[str, float | None] = {
-        "makespan_s": found.makespan_s,
+        "makespan_s": found.makespan_s or None,
         "ended": found.num_ended,
         "steps": found.num_steps,
         "held_device_hours": found.device_hours,
