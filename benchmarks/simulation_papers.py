@@ -29,6 +29,7 @@ SEER_CHANGES: dict[str, Change] = {
     "siblings as unlike as half of the variance": changes.with_lengths(correlation=0.5),
     "siblings almost alike (95 % of the variance)": changes.with_lengths(correlation=0.95),
     "lengths with a sigma of 0.7": changes.with_lengths(sigma=0.7),
+    "chunks of 2 048 tokens instead of 8 192": changes.with_rollout(chunk_tokens=2048),
 }
 PAPERS: dict[str, Paper] = {
     "marlaas": Paper(
