@@ -10,6 +10,8 @@ from plait.simulation.scenario import TaskScenario
 from plait.types.errors import ConfigError
 from tests.simulation.scenarios import JOBS, TASKS
 
+PARTS = JOBS[JOBS.index("rollout = ") : JOBS.index("slo")]
+
 
 def message(text: str) -> str:
     with pytest.raises(ConfigError) as failure:
@@ -47,6 +49,13 @@ def test_both_kinds_load() -> None:
         ('name = "Qwen3-0.6B"', 'name = "Kimi-K2"', None, "Kimi-K2 leaves no memory for caches on 1 H100"),
         ('name = "one at a time"', 'name = "plait"', 29, 'systems[1].name = "plait": another one has that name'),
         ("delay_s = 0.5", "delay_s = 0.5\nmax_staleness = 1", 32, "give the system max_staleness = 0"),
+        ("delay_s = 0.5", "delay_s = 1e300", 23, "delay_s = 1e+300: must be at most 1,000,000,000,000"),
+        ("steps = 3", "steps = 10000000000000", 19, "steps = 10000000000000: must be at most"),
+        ("group_size = 4", "group_size = 1000000", 20, "a step has 4,000,000 answers, of 1,000,000 at most"),
+        ("count = 2", "count = 20000", 18, "count = 20000: 20,000 tasks, of 10,000 at most"),
+        ('name = "math"', 'name = ""', 17, 'name = "": must not be empty'),
+        ("[training]", "until_s = 3.0\n[training]", None, "model.until_s = 3.0: unknown key"),
+        ("seed = 3", "until_s = 3.0", 3, 'until_s belongs to kind = "jobs", and this file is of kind = "tasks"'),
     ],
 )  # fmt: skip
 def test_a_fault_of_tasks_is_told_with_its_line_and_key(old: str, new: str, line: int | None, words: str) -> None:
@@ -66,6 +75,12 @@ def test_a_fault_of_tasks_is_told_with_its_line_and_key(old: str, new: str, line
         ("slo = 1.3", "slo = 1.3\ncolocated = true\nstaleness = 1", 18, "give 0"),
         ("[[systems]]", "[[failures]]\nnode = 'node-9'\nat_s = 1.0\n[[systems]]", 19, 'nodes are "node-0000" to "node-0003"'),
         ("seconds = 200", "minutes = 3", 14, 'jobs[0] (name "small").rollout.minutes = 3: unknown key'),
+        ('kind = "jobs"\n', "", 7, 'kind missing, so it is "tasks", and the file has [[jobs]]: give kind = "jobs"'),
+        ('kind = "jobs"', 'kind = "tasks"', 8, 'kind is "tasks", and the file has [[jobs]]: give kind = "jobs"'),
+        ("count = 4", "count = 10000000", 10, "count = 10000000: 10,000,000 jobs, of 1,000,000 at most"),
+        ('"Qwen3-8B"', '"Kimi-K2"', 14, "rollout.devices = 8: Kimi-K2 has 260 GB on each, and H100 has 80 GB; give 26 or more"),
+        ("seconds = 200", "seconds = 200, state_bytes_per_device = 1e11", 14, "state_bytes_per_device = 1e+11: that is 100 GB"),
+        (PARTS, PARTS.replace("= 8", "= 9", 1).replace("= 8", "= 17"), 8, "wants 9 + 17 devices, which no empty cluster of 32 has"),
     ],
 )
 def test_a_fault_of_jobs_is_told_with_its_line_and_key(old: str, new: str, line: int, words: str) -> None:
@@ -82,6 +97,15 @@ def test_all_faults_are_told_at_once() -> None:
     assert "(line 3)" in text
 
 
+def test_an_empty_file_is_told_so_and_names_where_to_start() -> None:
+    assert message("# nothing\n") == "my.toml is empty. docs/simulation.md has a scenario of each kind to start from."
+
+
+def test_where_the_number_of_devices_is_asked_for_it_may_be_missing_or_too_small() -> None:
+    found = [parse_scenario(JOBS.replace("devices = 32", size, 1), is_any_size=True) for size in ("", "devices = 9")]
+    assert [scenario.cluster.devices for scenario in found] == [16, 16], "what the largest job needs"
+
+
 def test_what_is_not_toml_is_told_with_its_line() -> None:
     assert "at line 3" in message('kind = "tasks"\n\nthis is not toml\n')
 
@@ -92,6 +116,8 @@ def test_an_unknown_name_is_told_with_the_nearest() -> None:
     assert 'Did you mean "eight-tasks"?' in str(failure.value)
     with pytest.raises(ConfigError, match=r"cannot read /nowhere/a\.toml"):
         load_scenario("/nowhere/a.toml")
+    with pytest.raises(ConfigError, match='The shipped one is called "eight-tasks"'):
+        load_scenario("eight-tasks.toml")
 
 
 def test_a_profile_that_cannot_be_used_is_told_with_what_it_asks_for(tmp_path: Path) -> None:

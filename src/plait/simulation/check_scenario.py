@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from plait.simulation.hardware import accelerator
+from plait.simulation.job_room import devices_per_node, room_problems
 from plait.simulation.job_scenario import JobScenario, JobSettings
 from plait.simulation.measured_costs import profile_costs
 from plait.simulation.measured_model import measured_model
 from plait.simulation.model_shapes import model_shape
+from plait.simulation.philly_jobs import trace_problems
 from plait.simulation.scenario import ScenarioSettings, TaskScenario, TaskSettings
 from plait.types.errors import ConfigError
 
@@ -19,10 +21,18 @@ def check_scenario(scenario: ScenarioSettings) -> list[Problem]:
     return [*_kind(scenario), *_paper(scenario)]
 
 
+MOST_JOBS = 1_000_000
+"""In a scenario; each is 6 KB."""
+MOST_TASKS = 10_000
+MOST_SAMPLES = 1_000_000
+"""In a step."""
+
+
 def _kind(scenario: ScenarioSettings) -> list[Problem]:
     if isinstance(scenario, TaskScenario):
         return [
             *_names("tasks", scenario.tasks),
+            *_counts("tasks", scenario.tasks, MOST_TASKS),
             *_names("systems", scenario.systems),
             *_engines(scenario),
             *_profile(scenario),
@@ -30,7 +40,9 @@ def _kind(scenario: ScenarioSettings) -> list[Problem]:
             *_systems(scenario),
         ]
     assert isinstance(scenario, JobScenario)
-    return [*_names("jobs", scenario.jobs), *_names("systems", scenario.systems), *_nodes(scenario), *_jobs(scenario)]
+    names = [*_names("jobs", scenario.jobs), *_names("systems", scenario.systems)]
+    problems = [*names, *_counts("jobs", scenario.jobs, MOST_JOBS), *_nodes(scenario), *_jobs(scenario), *trace_problems(scenario)]
+    return problems or list(room_problems(scenario))
 
 
 def _names(key: str, entries: Sequence[object]) -> Iterator[Problem]:
@@ -39,6 +51,13 @@ def _names(key: str, entries: Sequence[object]) -> Iterator[Problem]:
         name = str(getattr(entry, "name", ""))
         if counts[name] > 1:
             yield (key, number, "name"), f'{key}[{number}].name = "{name}": another one has that name'
+
+
+def _counts(key: str, entries: Sequence[TaskSettings | JobSettings], most: int) -> Iterator[Problem]:
+    total, largest = sum(entry.count for entry in entries), max(entries, key=lambda entry: entry.count)
+    if total > most:
+        number = entries.index(largest)
+        yield (key, number, "count"), f"{_name(number, largest)}.count = {largest.count}: {total:,} {key}, of {most:,} at most"
 
 
 def _paper(scenario: ScenarioSettings) -> Iterator[Problem]:
@@ -115,7 +134,12 @@ def _measured(name: str, path: str, measured: str) -> Iterator[Problem]:
 
 def _tasks(scenario: TaskScenario) -> Iterator[Problem]:
     room = cache_tokens(scenario)
+    over_issue = max(system.over_issue for system in scenario.systems)
     for number, task in enumerate(scenario.tasks):
+        samples = task.groups_per_step * task.group_size * over_issue
+        if samples > MOST_SAMPLES:
+            text = f"{_name(number, task)}.groups_per_step = {task.groups_per_step}: with group_size and over_issue a step has"
+            yield ("tasks", number, "groups_per_step"), f"{text} {samples:,} answers, of {MOST_SAMPLES:,} at most"
         lengths = task.lengths
         if lengths.min_tokens > lengths.max_tokens:
             where: Location = ("tasks", number, "lengths", "min_tokens")
@@ -142,14 +166,13 @@ def _name(number: int, entry: TaskSettings | JobSettings) -> str:
 # ---- jobs
 
 
-def devices_per_node(scenario: ScenarioSettings) -> int:
-    return scenario.cluster.devices_per_node or accelerator(scenario.cluster.accelerator).devices_per_node
-
-
 def _nodes(scenario: JobScenario) -> Iterator[Problem]:
     devices, per_node = scenario.cluster.devices, devices_per_node(scenario)
     if devices % per_node:
-        yield ("cluster", "devices"), f"cluster.devices = {devices}: give a multiple of the {per_node} devices of a node"
+        yield (
+            ("cluster", "devices"),
+            f"cluster.devices = {devices}: give a multiple of the {per_node} devices of a node, or cluster.devices_per_node",
+        )
     num_nodes = devices // per_node
     names = {f"node-{number:04}" for number in range(num_nodes)}
     for number, failure in enumerate(scenario.failures):
