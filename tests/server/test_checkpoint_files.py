@@ -1,0 +1,276 @@
+"""Checkpoints that are deleted or replaced while somebody reads them: whole, or not there, and never an error of the server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import FileResponse
+
+from plait.config.server import ServerSettings
+from plait.rollout.service import RolloutError
+from plait.server import copying
+from plait.server.app import _on_plait_error
+from plait.server.checkpoints import CheckpointStore
+from plait.server.copying import WeightsCopier
+from plait.server.database import checkpoints
+from plait.server.database.database import Database
+from plait.server.errors import NotFound
+from plait.server.external_files import ROUTE, ExternalFiles
+from plait.server.folders import DataFolders
+from plait.server.managed import starts
+from plait.server.principal import Principal
+from plait.server.routes import checkpoint_files, external_weights
+from plait.server.routes.dependencies import principal_of
+from plait.server.samplers import SamplerInfo, Samplers
+from plait.server.sampling import Sampling
+from plait.server.saving import StoredLimit
+from plait.server.url_signer import UrlSigner
+from plait.server.wire.models.checkpoints import CopyWeightsRequest
+from plait.server.wire.models.sampling import CreateSamplingSessionRequest
+from plait.state.rundir import RunDirectory
+from plait.types.errors import ConfigError, PlaitError
+from plait.types.policy import AdapterRef, PolicyVersion
+from tests.server.database.rows import fill, make_checkpoint
+
+ANN = Principal("ann", "k", is_admin=False)
+MODEL = "s:train:0"
+KINDS = {"training": f"tinker://{MODEL}/weights/a", "external": f"tinker://{MODEL}/external_weights/a"}
+TRAINING, EXTERNAL = KINDS["training"], KINDS["external"]
+BIG = bytes(range(256)) * 1024
+"""More than is sent at a time."""
+FILES = {"adapter_config.json": b"{}", "adapter_model.safetensors": BIG}
+
+
+class Place:
+    """A tenant with a checkpoint of each kind, and the routes that read them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.database = Database.open(f"sqlite:///{folder}/plait.db")
+        self.database.submit(fill).result(60)
+        self.folders, self.store = DataFolders(folder), CheckpointStore(self.database)
+        self.external_files = ExternalFiles(self.store, UrlSigner(b"s" * 32))
+        for kind in KINDS:
+            self.save(kind, 1)
+        app = FastAPI()
+        app.state.service = SimpleNamespace(
+            checkpoints=self.store, external_files=self.external_files, audit=SimpleNamespace(tell=_tell)
+        )
+        app.dependency_overrides[principal_of] = _ann
+        app.include_router(checkpoint_files.router)
+        app.include_router(external_weights.router)
+        app.add_exception_handler(PlaitError, _on_plait_error)
+        self._transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    def save(self, kind: Any, seq_id: int) -> str | None:
+        """Under the same name, whatever was there; the folder of that."""
+        folder = self.folders.checkpoint("ann", MODEL, kind, f"a@{seq_id}")
+        folder.mkdir(parents=True)
+        for name, content in FILES.items():
+            (folder / name).write_bytes(content)
+        row = make_checkpoint(
+            "a", kind=kind, folder=str(folder), digest=str(seq_id), size_bytes=9, lora={"rank": 8, "target_modules": []}
+        )
+        row.tinker_path = KINDS[kind]
+        old = self.database.submit(checkpoints.replace_checkpoint, row).result(60)
+        return None if old is None else old.folder
+
+    async def delete(self, path: str) -> None:
+        await self.store.delete(path, "ann")
+
+    async def replace(self, path: str) -> None:
+        old = await asyncio.to_thread(self.save, "training" if path == TRAINING else "external", 2)
+        assert old is not None
+        await self.store.remove_folder(old)
+
+    async def get(self, url: str, **more: Any) -> httpx.Response:
+        async with httpx.AsyncClient(transport=self._transport, base_url="http://t") as client:
+            return await client.get(url, **more)
+
+
+async def _ann() -> Principal:
+    return ANN
+
+
+async def _tell(*_: Any, **__: Any) -> None:
+    """No audit log here."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    made.database.stop()
+
+
+class Meanwhile:
+    """Lets `work` happen once, when a file of a checkpoint is first looked at, which is in a thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Awaitable[None]]) -> None:
+        self.work: Callable[[], Awaitable[None]] | None = work
+        self._loop = asyncio.get_running_loop()
+        is_file = Path.is_file
+
+        def look(path: Path) -> bool:
+            found = is_file(path)
+            self.happen()
+            return found
+
+        monkeypatch.setattr(Path, "is_file", look)
+
+    def happen(self) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            asyncio.run_coroutine_threadsafe(_run(work), self._loop).result(60)
+
+
+async def _run(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+URLS = {
+    "list": ("/v1/checkpoint_files", {"path": TRAINING}),
+    "read": ("/v1/checkpoint_files/adapter_model.safetensors", {"path": TRAINING}),
+    "addresses": (f"/api/v1/training_runs/{MODEL}/checkpoints/external_weights/a/external_weights_urls", {}),
+}
+
+
+@pytest.mark.parametrize("what", URLS)
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_one_that_goes_while_its_files_are_listed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, what: str, is_replaced: bool
+) -> None:
+    async def drive() -> None:
+        url, params = URLS[what]
+        whole = await place.get(url, params=params)
+        path = EXTERNAL if what == "addresses" else TRAINING
+        meanwhile = Meanwhile(monkeypatch, lambda: place.replace(path) if is_replaced else place.delete(path))
+        found = await place.get(url, params=params)
+        assert meanwhile.work is None, "nothing happened meanwhile"
+        if not is_replaced:
+            assert found.status_code == 404
+            assert f"there is no checkpoint '{path}'" in found.json()["detail"]
+        elif what == "addresses":
+            assert len(found.json()["urls"]) == len(FILES)
+        else:
+            assert found.content == whole.content
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize("headers", [{}, {"range": "bytes=100000-200000"}])
+def test_a_file_that_goes_before_it_is_sent(place: Place, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]) -> None:
+    send = FileResponse.__call__
+
+    async def after_deletion(self: FileResponse, *args: Any) -> None:
+        for path in KINDS.values():
+            await place.replace(path)
+            await place.delete(path)
+        await send(self, *args)
+
+    async def drive(url: str, **more: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(FileResponse, "__call__", after_deletion)
+            found = await place.get(url, headers=headers, **more)
+        assert found.content == (BIG[100000:200001] if headers else BIG)
+        assert found.status_code == (206 if headers else 200)
+        assert not list(place.folders.root.rglob("adapter_model.safetensors"))
+
+    url, params = URLS["read"]
+    asyncio.run(drive(url, params=params))
+
+
+def test_an_address_of_a_file_that_goes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def drive() -> None:
+        urls = (await place.get(URLS["addresses"][0])).json()["urls"]
+        address = urls["adapter_model.safetensors"]
+        assert ROUTE in address
+        assert (await place.get(address)).content == BIG
+        Meanwhile(monkeypatch, lambda: place.delete(EXTERNAL))
+        assert (await place.get(address)).status_code == 403
+
+    asyncio.run(drive())
+
+
+def test_a_sampler_keeps_the_files_or_is_not_made(place: Place) -> None:
+    """Whichever of the two comes first."""
+
+    async def drive() -> None:
+        sessions: Any = SimpleNamespace(owned=lambda *_: None)
+        samplers = Samplers(place.database, sessions, ())
+        request = CreateSamplingSessionRequest(session_id="s", sampling_session_seq_id=1, model_path=TRAINING)
+        made, _ = await asyncio.gather(samplers.create(ANN, request), place.delete(TRAINING), return_exceptions=True)
+        if isinstance(made, BaseException):
+            assert isinstance(made, NotFound)
+        else:
+            adapter = (await samplers.get(made, "ann")).adapter
+            assert adapter is not None
+            assert Path(adapter.path).is_dir()
+
+    asyncio.run(drive())
+
+
+def test_a_copy_is_of_what_its_row_says(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    copier = WeightsCopier(place.database, place.store, place.folders, StoredLimit(place.store, lambda _: None))
+    request = CopyWeightsRequest(source_path=TRAINING, destination_project_id="p")
+
+    async def drive() -> None:
+        loop, work = asyncio.get_running_loop(), [place.replace]
+        link = copying.link_folder
+
+        def replace_then_link(source: Path, target: Path) -> None:
+            if work:
+                asyncio.run_coroutine_threadsafe(_run(lambda: work.pop()(TRAINING)), loop).result(60)
+            link(source, target)
+
+        monkeypatch.setattr(copying, "link_folder", replace_then_link)
+        copy = await place.store.get(await copier.copy(ANN, request, None), "ann")
+        assert copy.digest == "2"
+        assert {path.name for path in Path(copy.folder).iterdir()} == FILES.keys()
+
+    asyncio.run(drive())
+
+
+def test_a_task_cannot_begin_from_one_that_goes(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings: Any = SimpleNamespace(tasks=[SimpleNamespace(name="a")], model_of=lambda task: "base")
+    monkeypatch.setattr(starts, "starts_of", lambda _: {"a": TRAINING})
+    keeper = starts.Starts(place.store, ServerSettings.model_construct(), lambda *_: None)
+
+    async def drive() -> None:
+        Meanwhile(monkeypatch, lambda: place.delete(TRAINING))
+        directory = RunDirectory(tmp_path / "run")
+        with pytest.raises(ConfigError, match="you have no such checkpoint"):
+            async with keeper.keeping("ann", SimpleNamespace(settings=settings), directory):  # type: ignore[arg-type]
+                raise AssertionError("it was kept")
+        assert not directory.path.exists()
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_request_whose_checkpoint_goes_is_told_so(place: Place, is_deleted: bool) -> None:
+    async def drive() -> None:
+        row = await place.store.get(TRAINING, "ann")
+        policy = PolicyVersion("ann", MODEL, 1)
+        sampler = SamplerInfo("r", "ann", "", "base", policy, AdapterRef(policy, row.folder, "1"), TRAINING)
+
+        async def fail(_: Any) -> None:
+            if is_deleted:
+                await place.delete(TRAINING)
+            raise RolloutError("adapter_model.safetensors is damaged")
+
+        backend: Any = SimpleNamespace(rollout=SimpleNamespace(generate=fail))
+        sampling = Sampling(lambda _: backend, *[None] * 2, None, 1, lambda *_: None)  # type: ignore[arg-type]
+        call: Any = SimpleNamespace(
+            sampler=sampler, generations=lambda: [SimpleNamespace(tokens=())], prompt_score=lambda: None,
+            alternatives_score=lambda: None,
+        )  # fmt: skip
+        with pytest.raises(BaseException) as caught:  # noqa: PT011
+            await sampling._sample(call, None)  # type: ignore[arg-type]
+        assert isinstance(caught.value, NotFound) == is_deleted
+
+    asyncio.run(drive())
