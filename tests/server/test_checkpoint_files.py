@@ -1,6 +1,7 @@
 """Checkpoints that are deleted or replaced while somebody reads them: whole, or not there, and never an error of the server."""
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ from plait.server.routes.dependencies import principal_of
 from plait.server.samplers import SamplerInfo, Samplers
 from plait.server.sampling import Sampling
 from plait.server.saving import StoredLimit
+from plait.server.tinker_path import SEGMENTS
 from plait.server.url_signer import UrlSigner
 from plait.server.wire.models.checkpoints import CopyWeightsRequest
 from plait.server.wire.models.sampling import CreateSamplingSessionRequest
@@ -68,7 +70,7 @@ class Place:
 
     def save(self, kind: Any, seq_id: int) -> str | None:
         """Under the same name, whatever was there; the folder of that."""
-        folder = self.folders.checkpoint("ann", MODEL, kind, f"a@{seq_id}")
+        folder = self.folders.checkpoint("ann", MODEL, SEGMENTS[kind], f"a@{seq_id}")
         folder.mkdir(parents=True)
         for name, content in FILES.items():
             (folder / name).write_bytes(content)
@@ -108,23 +110,25 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 class Meanwhile:
-    """Lets `work` happen once, when a file of a checkpoint is first looked at, which is in a thread."""
+    """Lets `work` happen once, after `look` looks at files of a checkpoint, which is in a thread."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, work: Callable[[], Awaitable[None]], look: int = 1) -> None:
         self.work: Callable[[], Awaitable[None]] | None = work
-        self._loop = asyncio.get_running_loop()
-        is_file = Path.is_file
+        self._loop, self._looks_left = asyncio.get_running_loop(), look
+        stat = Path.stat
 
-        def look(path: Path) -> bool:
-            found = is_file(path)
-            self.happen()
+        def after_stat(path: Path, **more: Any) -> Any:
+            found = stat(path, **more)
+            if "a@1" in path.parts[:-1]:
+                self._looks_left -= 1
+                self.happen()
             return found
 
-        monkeypatch.setattr(Path, "is_file", look)
+        monkeypatch.setattr(Path, "stat", after_stat)
 
     def happen(self) -> None:
-        work, self.work = self.work, None
-        if work is not None:
+        if self._looks_left == 0 and self.work is not None:
+            work, self.work = self.work, None
             asyncio.run_coroutine_threadsafe(_run(work), self._loop).result(60)
 
 
@@ -141,14 +145,15 @@ URLS = {
 
 @pytest.mark.parametrize("what", URLS)
 @pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("look", [1, 2, 4])
 def test_one_that_goes_while_its_files_are_listed(
-    place: Place, monkeypatch: pytest.MonkeyPatch, what: str, is_replaced: bool
+    place: Place, monkeypatch: pytest.MonkeyPatch, what: str, is_replaced: bool, look: int
 ) -> None:
     async def drive() -> None:
         url, params = URLS[what]
         whole = await place.get(url, params=params)
         path = EXTERNAL if what == "addresses" else TRAINING
-        meanwhile = Meanwhile(monkeypatch, lambda: place.replace(path) if is_replaced else place.delete(path))
+        meanwhile = Meanwhile(monkeypatch, lambda: place.replace(path) if is_replaced else place.delete(path), look)
         found = await place.get(url, params=params)
         assert meanwhile.work is None, "nothing happened meanwhile"
         if not is_replaced:
@@ -196,6 +201,21 @@ def test_an_address_of_a_file_that_goes(place: Place, monkeypatch: pytest.Monkey
     asyncio.run(drive())
 
 
+def test_a_folder_loses_its_name_before_a_file_goes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed, rmtree = list[Path](), shutil.rmtree
+
+    def watch(path: Path, **more: Any) -> None:
+        if path.exists():
+            removed.append(path)
+            assert not [name for name in FILES if list(place.folders.root.rglob(f"weights/a@1/{name}"))]
+        rmtree(path, **more)
+
+    monkeypatch.setattr(shutil, "rmtree", watch)
+    asyncio.run(place.delete(TRAINING))
+    assert removed
+    assert not list(place.folders.root.rglob("weights/*"))
+
+
 def test_a_sampler_keeps_the_files_or_is_not_made(place: Place) -> None:
     """Whichever of the two comes first."""
 
@@ -214,7 +234,8 @@ def test_a_sampler_keeps_the_files_or_is_not_made(place: Place) -> None:
     asyncio.run(drive())
 
 
-def test_a_copy_is_of_what_its_row_says(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_copy_is_of_what_its_row_says(place: Place, monkeypatch: pytest.MonkeyPatch, is_linked: bool) -> None:
     copier = WeightsCopier(place.database, place.store, place.folders, StoredLimit(place.store, lambda _: None))
     request = CopyWeightsRequest(source_path=TRAINING, destination_project_id="p")
 
@@ -222,12 +243,19 @@ def test_a_copy_is_of_what_its_row_says(place: Place, monkeypatch: pytest.Monkey
         loop, work = asyncio.get_running_loop(), [place.replace]
         link = copying.link_folder
 
-        def replace_then_link(source: Path, target: Path) -> None:
+        def link_and_replace(source: Path, target: Path) -> None:
+            if is_linked:
+                link(source, target)
             if work:
                 asyncio.run_coroutine_threadsafe(_run(lambda: work.pop()(TRAINING)), loop).result(60)
-            link(source, target)
+            if not is_linked:
+                link(source, target)
 
-        monkeypatch.setattr(copying, "link_folder", replace_then_link)
+        monkeypatch.setattr(copying, "link_folder", link_and_replace)
+        if is_linked:
+            with pytest.raises(NotFound, match="replaced meanwhile"):
+                await copier.copy(ANN, request, None)
+            return
         copy = await place.store.get(await copier.copy(ANN, request, None), "ann")
         assert copy.digest == "2"
         assert {path.name for path in Path(copy.folder).iterdir()} == FILES.keys()
