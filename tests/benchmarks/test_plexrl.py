@@ -135,6 +135,7 @@ def test_each_deployment_is_in_the_group_that_its_system_says(
         made = [grouped(groups, one.name)(configurations(one, "", 1), 0, *[lambda *_: None] * 4) for one in settings]
         await asyncio.gather(*(workers.start() for workers in made))
         groups.look()
+        groups.placement.settle()
         assert {name: sorted(group.deployments) for name, group in groups.groups.items()} == system.members(jobs)
         assert groups.misplaced() == {}
         assert [len(workers.pids) for workers in made] == [2, 2]
