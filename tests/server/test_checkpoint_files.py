@@ -18,8 +18,9 @@ from plait.server import copying
 from plait.server.app import _on_plait_error
 from plait.server.checkpoints import CheckpointStore
 from plait.server.copying import WeightsCopier
-from plait.server.database import checkpoints
+from plait.server.database import checkpoints, managed
 from plait.server.database.database import Database
+from plait.server.database.tables import ManagedRun
 from plait.server.errors import NotFound
 from plait.server.external_files import ROUTE, ExternalFiles
 from plait.server.folders import DataFolders
@@ -277,6 +278,22 @@ def test_a_task_cannot_begin_from_one_that_goes(place: Place, monkeypatch: pytes
         assert not directory.path.exists()
 
     asyncio.run(drive())
+
+
+def test_a_copy_for_a_run_that_was_not_stored_goes_with_the_next_start(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a kill between the two, or in the midst of copying. What was stored or has begun stays."""
+    runs = {name: RunDirectory(place.folders.runs("ann") / name) for name in ("killed", "torn", "stored", "begun")}
+    for name, run in runs.items():
+        run.start_folder("a").mkdir(parents=True)
+        (run.start_folder("a") / "adapter_model.safetensors").write_bytes(BIG)
+        if name == "torn":
+            run.start_folder("a").rename(run.start_folder("a").with_name(".tmp-start"))
+    runs["begun"].config.write_text("")
+    row = ManagedRun(run_id="stored", tenant_id="ann", state="queued", toml="", folder=str(runs["stored"].path), created_s=1.0)
+    place.database.submit(managed.add_run, row).result(60)
+    keeper = starts.Starts(place.store, ServerSettings.model_construct(), lambda *_: None)
+    asyncio.run(keeper.remove_unknown(place.folders))
+    assert sorted(path.name for path in place.folders.of_runs()) == ["begun", "stored"]
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])

@@ -18,8 +18,10 @@ from plait.config.problems import raise_problems
 from plait.config.server import ServerSettings
 from plait.config.task import TaskSettings
 from plait.server.checkpoints import CheckpointStore
+from plait.server.database import managed
 from plait.server.database.tables import Checkpoint
 from plait.server.errors import NotFound
+from plait.server.folders import DataFolders
 from plait.server.managed.submission import SOURCE, Submission, check_limits
 from plait.state.records import holds_model
 from plait.state.rundir import RunDirectory
@@ -53,6 +55,16 @@ class Starts:
             if starts:
                 await asyncio.to_thread(shutil.rmtree, directory.path, ignore_errors=True)
             raise
+
+    async def remove_unknown(self, folders: DataFolders) -> None:
+        """What a killed server had copied for runs that it did not come to store. Only while nobody submits a run.
+
+        A run that has begun stays, also where the database does not know it, being an older copy.
+        """
+        known = await self._checkpoints.database.run(managed.run_ids)
+        for folder in await asyncio.to_thread(folders.of_runs):
+            if folder.name not in known and not RunDirectory(folder).has_begun:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _keep(self, tenant_id: str, path: str, target: Path) -> Checkpoint:
         try:
