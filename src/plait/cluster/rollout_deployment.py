@@ -237,9 +237,11 @@ class RolloutDeployment:
             self._listener.on_trainer_ready()
 
     def _on_failed(self, error: Exception) -> None:
-        self._listener.on_failed(error)
-        self.rollout.fail_all(error)
-        self.scoring.fail_all(error)
+        try:
+            self._listener.on_failed(error)
+        finally:  # Nobody is kept waiting for what will not come.
+            self.rollout.fail_all(error)
+            self.scoring.fail_all(error)
 
 
 def lengths_file(kv_folder: Path) -> Path:
