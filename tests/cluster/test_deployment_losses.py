@@ -6,7 +6,7 @@ The workers are made up, and so is the order of things: by a seed. The controlle
 import asyncio
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
@@ -180,8 +180,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
 async def life(settings: RunSettings, seed: int) -> None:
     chance, listener = Chance(seed), Listener()
     made = partial(Workers, executor=FakeExecutor(chance))
-    deployment = RolloutDeployment(settings, settings.model.path, 1, listener, make_workers=made)
-    await started(deployment)
+    deployment = await started(lambda: RolloutDeployment(settings, settings.model.path, 1, listener, make_workers=made))
 
     async def generate(number: int) -> None:
         await chance.pause()
@@ -206,16 +205,16 @@ async def life(settings: RunSettings, seed: int) -> None:
     assert {state.reserved_tokens for state in deployment.rollout.engines} == {0}
 
 
-async def started(deployment: RolloutDeployment) -> None:
+async def started(make: Callable[[], RolloutDeployment]) -> RolloutDeployment:
     """Who dies while all start ends the start, and it is begun again."""
     while True:
+        deployment = make()
         try:
             await deployment.start()
         except WorkerFailure:
-            await deployment.workers.close()
-            deployment.workers._is_closing = False
+            await deployment.close()
         else:
-            return
+            return deployment
 
 
 def test_an_end_is_told_to_all_who_wait_also_if_the_listener_fails(settings: RunSettings) -> None:
