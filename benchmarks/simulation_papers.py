@@ -74,7 +74,9 @@ PAPERS: dict[str, Paper] = {
 MARLAAS_MODELS = {"Qwen3-0.6B": 1, "Qwen3-14B": 4, "Qwen3-32B": 8}
 """Devices of an engine."""
 MARLAAS_TASKS = (1, 2, 4, 8, 16, 32)
-TOLERANCE = 0.15
+SPLIT = "one at a time, split"
+UTILISATION = 4.3
+"""Times as much, at most: the paper's."""
 
 
 def run_paper(name: str, is_quick: bool) -> Found:
@@ -84,7 +86,8 @@ def run_paper(name: str, is_quick: bool) -> Found:
     result = simulate(scenario, name)
     rows = [*rows_of(result), *_sensitivity(paper, scenario, result)]
     if name == "marlaas":
-        rows += _grid(scenario, is_quick)
+        grid = list(_grid(scenario, is_quick))
+        rows += [_best_utilisation(grid), *grid]
     return Found(rows, _headlines(result))
 
 
@@ -103,7 +106,7 @@ def _ratio(paper: Paper, result: ScenarioResult) -> float:
 
 def _grid(scenario: Scenario, is_quick: bool) -> Iterator[Row]:
     """For each model and number of tasks, Plait against one task after another."""
-    wanted = ("plait", "one at a time", "synchronous multi-LoRA")
+    wanted = ("plait", "one at a time", SPLIT, "synchronous multi-LoRA")
     for model, per_engine in list(MARLAAS_MODELS.items())[: 1 if is_quick else None]:
         for num_tasks in MARLAAS_TASKS[:: 3 if is_quick else 1]:
             change = changes.with_task_count(num_tasks)(changes.with_model(model, per_engine)(scenario))
@@ -111,6 +114,17 @@ def _grid(scenario: Scenario, is_quick: bool) -> Iterator[Row]:
             for system in result.systems:
                 figures = _chosen(system.figures, ("steps_per_hour", "makespan_s", "first_step_s", "utilisation"))
                 yield {"kind": "grid", "model": model, "tasks": num_tasks, "system": system.name, **figures}
+
+
+def _best_utilisation(grid: Sequence[Row]) -> Row:
+    """The paper says "up to", and not for which model and number of tasks."""
+    shares = {(row["model"], row["tasks"], row["system"]): row["utilisation"] for row in grid}
+    ratios = {
+        (model, tasks): share / shares[model, tasks, SPLIT] for (model, tasks, name), share in shares.items() if name == "plait"
+    }
+    (model, tasks), best = max(ratios.items(), key=lambda item: item[1])
+    what = f"utilisation of all devices, over one at a time, split, at most ({model}, {tasks} tasks)"
+    return {"kind": "paper", "what": what, "low": UTILISATION, "ours": float(f"{best:.6g}"), "difference": best / UTILISATION - 1}
 
 
 def _chosen(figures: Mapping[str, float | None], keys: Sequence[str]) -> dict[str, Any]:

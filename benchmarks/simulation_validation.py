@@ -1,8 +1,9 @@
 """Simulated `marlaas`, `seer` and `plexrl` against what this machine measured (benchmarks/results/).
 
-- "marlaas" on the tiny model, and "seer": taken from the measurements is the machine's profile: what a decode step takes by its
-  rows, and what training a token takes (`simulation_profile`). Rows that it was taken from are told and not scored. Delays are
+- "marlaas" on the tiny model: taken from the measurements is the machine's profile: what a decode step takes by its rows, and what
+  training a token takes (`simulation_profile`). Rows that it was taken from are told and not scored. Delays are
   calibrated as the real benchmark calibrates its own: a task alone keeps its rollout worker 22.5 % busy.
+- "seer": what calls take by themselves, and how much slower each run was as a whole (`simulation_seer`).
 - "plexrl": what each job takes alone, and nothing of what they do together (`simulation_plexrl`).
 - "foreseen": `marlaas` on SmolLM2, with `plait profile` and nothing of the measured run (`simulation_foreseen`).
 """
@@ -13,29 +14,28 @@ from typing import Any
 from benchmarks.simulation_foreseen import FIGURES, foresee
 from benchmarks.simulation_found import Found, Row
 from benchmarks.simulation_machine import (
-    CHUNK_ROW,
     MARLAAS_NAMES,
-    SEER_CASES,
     marlaas_delays_s,
     simulate_marlaas,
-    simulate_seer,
-    with_chunks,
 )
 from benchmarks.simulation_plexrl import FIGURES as PLEXRL_FIGURES
 from benchmarks.simulation_plexrl import TEXTS as PLEXRL_TEXTS
 from benchmarks.simulation_plexrl import plexrl_rows
-from benchmarks.simulation_profile import marlaas_profile, seer_profile
+from benchmarks.simulation_profile import marlaas_profile
 from benchmarks.simulation_scores import compared, headlines, measured
+from benchmarks.simulation_seer import FIGURES as SEER_FIGURES
+from benchmarks.simulation_seer import TEXTS as SEER_TEXTS
+from benchmarks.simulation_seer import seer_rows
 
-PROFILED_TASKS, PROFILED_SYSTEM, PROFILED_SHARE = (1, 32), "pinned groups", 2.0
-"""What the profiles were taken from."""
+PROFILED_TASKS = (1, 32)
+"""What the profile of `marlaas` was taken from."""
 TEXTS = (
     "Foreseen: costs of `plait profile`, the benchmark's own tasks and drawn delays. No measured figure is fitted.",
     "Foreseen: every group is taken to have a gradient; in the real run some had none and cost the trainer nothing.",
     "Profile of marlaas on the tiny model: what 1 and 32 tasks of Plait kept both workers busy for. All else is predicted.",
-    "Profile of seer: pinned groups with ample memory, and what division costs one engine that has little. All else is predicted.",
-    "Not in the profile: what the controller, environments and messages take of the two cores.",
-    "A prompt's token is taken to cost a quarter of a row.",
+    "Not in the profile of marlaas: what the controller, environments and messages take of the two cores. A prompt's token is "
+    "taken to cost a quarter of a row.",
+    *SEER_TEXTS,
     *PLEXRL_TEXTS,
 )
 
@@ -43,7 +43,7 @@ TEXTS = (
 def run_validation(is_quick: bool) -> Found:
     parts: dict[str, tuple[list[Row], Sequence[str]]] = {
         "marlaas": (list(_marlaas(is_quick)), FIGURES[:2]),
-        "seer": (list(_seer(is_quick)), ("tokens_per_s", "completion_s")),
+        "seer": (list(seer_rows(is_quick)), SEER_FIGURES),
         "plexrl": (list(plexrl_rows()), PLEXRL_FIGURES),
         "foreseen": (list(_foreseen()), FIGURES[:2]),
     }
@@ -72,22 +72,3 @@ def _foreseen() -> Iterator[Row]:
     for case, row, simulated in foresee(measured("marlaas-real-model")):
         for figure in FIGURES:
             yield compared(case, row["system"], figure, row[figure], simulated[figure])
-
-
-def _seer(is_quick: bool) -> Iterator[Row]:
-    found = measured("seer")
-    costs = with_chunks(seer_profile(found), found)
-    for row in found:
-        if (
-            row.get("case") not in SEER_CASES
-            or "system" not in row
-            or "drafting" in row["system"]
-            or (is_quick and row["cache_share"] != 0.3)
-        ):
-            continue
-        simulated = simulate_seer(costs, row["case"], row["system"], row["engines"], row["cache_share"])
-        case = f"seer, {row['case']}, cache {row['cache_share']:.0%}"
-        for figure in ("tokens_per_s", "completion_s", "last_tenth_s"):
-            is_fitted = row["system"] == PROFILED_SYSTEM and row["cache_share"] == PROFILED_SHARE
-            is_fitted |= all(row[key] == value for key, value in CHUNK_ROW.items())
-            yield compared(case, row["system"], figure, row[figure], simulated[figure], is_fitted)

@@ -1,20 +1,26 @@
-"""The documentation's pages, and the code blocks in them.
+"""The documentation's pages, and the code blocks in them, those of list items too.
 
 A block that has a file name after its language (```python words.py) is a file of that page; any other Python block is run.
 """
 
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(page for folder in ("docs", "examples", "benchmarks", "cookbook") for page in ROOT.glob(f"{folder}/**/*.md")),
+]
 MODEL = "smollm2-135m-instruct"
 """What the pages call their model; tests put a tiny one in its place."""
 _MODEL_ARGUMENT = f'model={{"path": "{MODEL}"}}'
 _ONE_WORKER = 'workers={"layout": "shared", "environment_processes": 1}'
 
-_BLOCK = re.compile(r"^```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Block:
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(page, text.count("\n", 0, found.start()) + 2, found["language"], found["name"] or "", found["text"])
+        Block(page, text.count("\n", 0, found.start()) + 2, found["language"], found["name"] or "", textwrap.dedent(found["text"]))
         for found in _BLOCK.finditer(text)
     ]
 

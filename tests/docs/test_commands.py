@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,13 @@ MENTIONED = sorted(
     }
 )
 """Commands that a page or a program's own words name, and where."""
+NAMED_OPTIONS = [
+    (path.relative_to(ROOT).as_posix(), text.split()[0], option.partition("=")[0])
+    for path in PAGES
+    for text in re.findall(r"`plait ([a-z]+ [^`]*--[^`]*)`", path.read_text(encoding="utf-8"))
+    for option in re.findall(r"--[a-z-]+", text)
+]
+"""(page, command, option) in running text, such as `plait export --merged`."""
 MAKE_LINES = [line for _, line in LINES if line.startswith("make ")]
 
 
@@ -37,6 +45,18 @@ def test_plait_commands_parse(line: str) -> None:
 def test_every_command_that_is_named_exists() -> None:
     assert len(MENTIONED) > 50
     assert not [(name, where) for name, where in MENTIONED if name not in COMMANDS]
+
+
+def test_every_option_that_is_named_exists() -> None:
+    known = {name: options_of(load_command(name)) for _, name, _ in NAMED_OPTIONS}
+    assert len(NAMED_OPTIONS) > 5
+    assert not [(page, name, option) for page, name, option in NAMED_OPTIONS if option not in known[name]]
+
+
+def options_of(command: Any) -> set[str]:
+    """Of a command, or of all commands of a group."""
+    commands = [command, *getattr(command, "commands", {}).values()]
+    return {option for one in commands for parameter in one.params for option in parameter.opts}
 
 
 @pytest.mark.parametrize("line", MAKE_LINES)

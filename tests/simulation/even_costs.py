@@ -2,7 +2,12 @@
 
 
 class EvenCosts:
-    """A step takes a second, a hundredth for each row and a thousandth for each token of context; prompts a tenth a token."""
+    """A step takes a second, a hundredth for each row and a thousandth for each token of context; prompts a tenth a token.
+
+    `resume_token_s`: of a cache that a chunk goes on from."""
+
+    def __init__(self, pads_contexts: bool = False, resume_token_s: float = 0.0) -> None:
+        self.pads_contexts, self._resume_token_s = pads_contexts, resume_token_s
 
     def prefill_s(self, num_tokens: int) -> float:
         return 0.1 * num_tokens
@@ -27,6 +32,9 @@ class EvenCosts:
 
     def offload_s(self, num_bytes: float, tier: str) -> float:
         return 0.0
+
+    def resume_s(self, num_tokens: int) -> float:
+        return self._resume_token_s * num_tokens
 
     def fetch_s(self, num_tokens: int) -> float:
         return 0.01 * num_tokens

@@ -18,9 +18,10 @@ from tests.simulation.even_costs import EvenCosts
 POLICY = PolicyVersion("tenant", "task", 0)
 
 
-def chunk(name: str, context: int, budget: int = 1000, stretch: int = 0) -> Chunk:
+def chunk(name: str, context: int, budget: int = 1000, stretch: int = 0, goes_on: bool = False) -> Chunk:
     tokens: tuple[int, ...] = Counted(context)  # type: ignore[assignment]
-    return Chunk(name, POLICY, tokens, budget, SamplingParams(1000), generation=name, stretch_tokens=stretch)
+    params = SamplingParams(1000)
+    return Chunk(name, POLICY, tokens, budget, params, generated_tokens=int(goes_on), generation=name, stretch_tokens=stretch)
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Action:
     budget: int = 0
     stretch: int = 0
     context: int = 0
+    goes_on: bool = False
+    """From an earlier chunk, whose cache is here: nothing is computed again."""
 
 
 Ends = dict[str, tuple[float, int, bool]]
@@ -45,10 +48,11 @@ class Run:
     spans: list[tuple[float, float, int]] = field(default_factory=list)
 
 
-def simulate(actions: Sequence[Action], fetch_s: float = 0.0) -> tuple[Run, SimulatedEngine]:
+def simulate(actions: Sequence[Action], fetch_s: float = 0.0, costs: EvenCosts | None = None) -> tuple[Run, SimulatedEngine]:
     env, run, left = simpy.Environment(), Run(), {action.name: action.left for action in actions if action.kind == "submit"}
     engine = SimulatedEngine(
-        env, "e", EvenCosts(), lambda c: left[c.request_id], lambda _, c: (len(c.context_tokens), fetch_s),
+        env, "e", costs or EvenCosts(), lambda c: left[c.request_id],
+        lambda _, c: (0 if c.generated_tokens else len(c.context_tokens), fetch_s),
         lambda _, c, drawn, is_last: run.ends.update({c.request_id: (env.now, drawn, is_last)}),
         lambda _, start_s, end_s, rows: run.spans.append((start_s, end_s, rows)),
     )  # fmt: skip
@@ -56,7 +60,7 @@ def simulate(actions: Sequence[Action], fetch_s: float = 0.0) -> tuple[Run, Simu
     def act(action: Action) -> None:
         match action.kind:
             case "submit":
-                engine.submit([chunk(action.name, action.context, action.budget, action.stretch)])
+                engine.submit([chunk(action.name, action.context, action.budget, action.stretch, action.goes_on)])
             case "cancel":
                 engine.cancel([action.name])
             case _:
@@ -71,9 +75,9 @@ def simulate(actions: Sequence[Action], fetch_s: float = 0.0) -> tuple[Run, Simu
     return run, engine
 
 
-def step_by_step(actions: Sequence[Action]) -> Ends:
+def step_by_step(actions: Sequence[Action], costs: EvenCosts) -> Ends:
     """The same, one step after another."""
-    costs, ends, waiting = EvenCosts(), Ends(), sorted(actions, key=lambda a: a.time_s)
+    ends, waiting = Ends(), sorted(actions, key=lambda a: a.time_s)
     rows: dict[str, Action] = {}
     most: dict[str, int] = {}
     drawn: dict[str, int] = {}
@@ -81,15 +85,15 @@ def step_by_step(actions: Sequence[Action]) -> Ends:
     while waiting or rows:
         if not rows and waiting[0].time_s > now_s:
             now_s = waiting[0].time_s
-        prompt_tokens = 0
+        joining: dict[str, Action] = {}
         while waiting and waiting[0].time_s <= now_s + 1e-9:
             action = waiting.pop(0)
             if action.kind == "submit":
                 rows[action.name], drawn[action.name] = action, 0
                 most[action.name] = min(action.left, action.budget + action.stretch)
-                prompt_tokens += action.context
+                joining[action.name] = action
             elif action.kind == "cancel":
-                prompt_tokens -= rows[action.name].context if action.name in rows and not drawn[action.name] else 0
+                joining.pop(action.name, None)
                 rows.pop(action.name, None)
             else:
                 for name in rows:
@@ -97,8 +101,11 @@ def step_by_step(actions: Sequence[Action]) -> Ends:
         for name in [name for name in rows if drawn[name] and drawn[name] >= most[name]]:
             ends[name] = (now_s, drawn[name], most[name] >= rows.pop(name).left)
         if rows:
-            context = sum(rows[name].context + drawn[name] for name in rows)
-            now_s += costs.prefill_s(max(0, prompt_tokens)) + costs.decode_step_s(len(rows), context)
+            contexts = [rows[name].context + drawn[name] for name in rows]
+            seen = len(rows) * max(contexts) if costs.pads_contexts else sum(contexts)
+            now_s += costs.prefill_s(sum(one.context for one in joining.values() if not one.goes_on))
+            now_s += sum(costs.resume_s(one.context) for one in joining.values() if one.goes_on)
+            now_s += costs.decode_step_s(len(rows), seen)
             drawn |= {name: drawn[name] + 1 for name in rows}
         for name in [name for name in rows if drawn[name] >= most[name]]:
             if not any(a.kind == "cancel" and a.name == name and a.time_s <= now_s for a in waiting):
@@ -114,7 +121,7 @@ def histories(draw: st.DrawFn) -> list[Action]:
     for number in range(draw(st.integers(1, 12))):
         name, start_s = f"c{number}", draw(st.integers(0, 40)) + 0.000137 * (number + 1)
         left, budget, stretch = draw(st.integers(1, 30)), draw(st.integers(1, 12)), draw(st.sampled_from([0, 0, 20]))
-        actions.append(Action(start_s, "submit", name, left, budget, stretch, draw(st.integers(0, 20))))
+        actions.append(Action(start_s, "submit", name, left, budget, stretch, draw(st.integers(0, 20)), draw(st.booleans())))
         if draw(st.integers(0, 4)) == 0:
             actions.append(Action(start_s + draw(st.integers(1, 20)) + 0.0000713, "cancel", name))
     if draw(st.booleans()):
@@ -123,10 +130,13 @@ def histories(draw: st.DrawFn) -> list[Action]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(histories())
-def test_it_does_what_an_engine_does_that_takes_one_step_after_another(actions: list[Action]) -> None:
-    run, engine = simulate(actions)
-    expected = step_by_step(actions)
+@given(histories(), st.booleans(), st.sampled_from([0.0, 0.03]))
+def test_it_does_what_an_engine_does_that_takes_one_step_after_another(
+    actions: list[Action], pads_contexts: bool, resume_token_s: float
+) -> None:
+    costs = EvenCosts(pads_contexts, resume_token_s)
+    run, engine = simulate(actions, costs=costs)
+    expected = step_by_step(actions, costs)
     assert run.ends.keys() == expected.keys()
     for name, (end_s, tokens, is_last) in expected.items():
         assert run.ends[name] == (pytest.approx(end_s, abs=1e-6), tokens, is_last)

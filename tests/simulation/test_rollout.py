@@ -39,6 +39,11 @@ class StepCosts:
     def offload_s(self, num_bytes: float, tier: str) -> float:
         return 0.0
 
+    pads_contexts = False
+
+    def resume_s(self, num_tokens: int) -> float:
+        return 0.0
+
     def fetch_s(self, num_tokens: int) -> float:
         return 0.0
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from plait.simulation.light_request import Counted
 from plait.types.chunks import Chunk
 
 
@@ -29,7 +30,7 @@ class Caches:
         self.counts = CacheCounts()
         self._fetch_s, self._pool_tokens = fetch_s, pool_tokens
         self._prompts: dict[str, set[str]] = {}
-        """Engines that have the prompt of a group."""
+        """Engines that have a prompt, by its name."""
         self._stored: OrderedDict[str, tuple[str, int]] = OrderedDict()
         """Request -> (engine, tokens), the one stored first comes first."""
         self._follows: dict[str, str] = {}
@@ -42,10 +43,11 @@ class Caches:
     def needs(self, engine: str, chunk: Chunk) -> tuple[int, float]:
         """(tokens of a chunk's context to be computed, seconds to fetch the rest); the engine has all of it from then on."""
         num_tokens = len(chunk.context_tokens)
+        prompt = chunk.context_tokens.prompt if isinstance(chunk.context_tokens, Counted) else chunk.group
         where, found_tokens = self._take(chunk)
         found_tokens = min(found_tokens, num_tokens)
-        if found_tokens < num_tokens - chunk.generated_tokens and chunk.group:
-            where, found_tokens = self._prompt(engine, chunk.group, where, found_tokens, num_tokens - chunk.generated_tokens)
+        if found_tokens < num_tokens - chunk.generated_tokens and prompt:
+            where, found_tokens = self._prompt(engine, prompt, where, found_tokens, num_tokens - chunk.generated_tokens)
         self.counts.computed_tokens += num_tokens - found_tokens
         if where == engine:
             self.counts.hit_tokens += found_tokens
@@ -59,9 +61,9 @@ class Caches:
         self.stored_tokens -= found[1]
         return found
 
-    def _prompt(self, engine: str, group: str, where: str, found_tokens: int, prompt_tokens: int) -> tuple[str, int]:
-        """A sibling's, if one has computed it."""
-        holders = self._prompts.setdefault(group, set())
+    def _prompt(self, engine: str, prompt: str, where: str, found_tokens: int, prompt_tokens: int) -> tuple[str, int]:
+        """Another request's, if one has computed it."""
+        holders = self._prompts.setdefault(prompt, set())
         if engine in holders:
             where, found_tokens = engine, prompt_tokens
         elif holders:
@@ -83,5 +85,5 @@ class Caches:
         self._follows.pop(request_id, None)
         self.stored_tokens -= self._stored.pop(request_id, ("", 0))[1]
 
-    def forget_group(self, group: str) -> None:
-        self._prompts.pop(group, None)
+    def forget_prompt(self, prompt: str) -> None:
+        self._prompts.pop(prompt, None)

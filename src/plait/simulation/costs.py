@@ -35,6 +35,11 @@ class Efficiency(msgspec.Struct, frozen=True):
 class CostModel(Protocol):
     """All in seconds; `context_tokens` is the sum over rows."""
 
+    @property
+    def pads_contexts(self) -> bool:
+        """Whether a decode step attends over as many keys for each row as the longest context has."""
+        ...
+
     def prefill_s(self, num_tokens: int) -> float: ...
 
     def decode_step_s(self, num_rows: int, context_tokens: int) -> float: ...
@@ -63,6 +68,10 @@ class CostModel(Protocol):
         """Caches of so many tokens, from where another engine has left them."""
         ...
 
+    def resume_s(self, num_tokens: int) -> float:
+        """That the end of a chunk and the start of the one that goes on from its cache of so many tokens hold up all rows."""
+        ...
+
 
 class RooflineCosts:
     """A model over `num_devices`. `trained_share`: of the parameters that are trained, 1 in full, an adapter's share else."""
@@ -76,6 +85,7 @@ class RooflineCosts:
         efficiency: Efficiency = Efficiency(),
     ) -> None:
         self.device, self.shape, self.num_devices = device, shape, num_devices
+        self.pads_contexts = False
         self.trained_share, self.efficiency = trained_share, efficiency
         self._bytes_per_s = device.memory_bytes_per_s * efficiency.memory * num_devices
         self._flops = device.flops * efficiency.arithmetic * num_devices
@@ -159,6 +169,10 @@ class RooflineCosts:
         """Each device takes its share of the heads over its own network link."""
         rate = self.device.network_bytes_per_s * self.efficiency.transfer * self.num_devices
         return num_tokens * self.shape.kv_bytes_per_token / rate
+
+    def resume_s(self, num_tokens: int) -> float:
+        """Caches in pages stay where they are."""
+        return 0.0
 
     def _tier_bytes_per_s(self, tier: str) -> float:
         rate = {"host": self.device.host_bytes_per_s, "disk": self.device.disk_bytes_per_s}[tier]

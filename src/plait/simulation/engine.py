@@ -4,8 +4,8 @@
   taken to grow evenly from its first step to its last.
 - Nothing interrupts a step or the computing of prompts: who comes joins, and who is cancelled or cut leaves, after the step under
   way. An idle engine begins at once.
-- Prompts that the engine lacks are computed before the next step, together; what is fetched from elsewhere comes meanwhile, one
-  after another, and its row joins when it is there.
+- Before the next step prompts that the engine lacks are computed, together, and caches of chunks that go on are put in place. What
+  is fetched from elsewhere comes meanwhile, one after another, and its row joins when it is there.
 - Each change takes O(log n) of n rows.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import simpy
 
 from plait.simulation.costs import CostModel
-from plait.simulation.engine_row import GONE, Row, RowEnds
+from plait.simulation.engine_row import GONE, LongestContext, Row, RowEnds
 from plait.types.chunks import Chunk
 
 Ended = Callable[[str, Chunk, int, bool], None]
@@ -43,7 +43,7 @@ class SimulatedEngine:
         self._fetching: dict[str, Row] = {}
         self._fetched_s = 0.0
         """When the last fetch under way is complete."""
-        self._ends = RowEnds()
+        self._ends, self._longest = RowEnds(), LongestContext()
         self._gone: list[Row] = []
         """Rows that leave after the step under way."""
         self._num_rows_ever = 0
@@ -204,25 +204,33 @@ class SimulatedEngine:
         self._context_tokens -= row.context_tokens + self._drawn(row, self._step)
 
     def _take_in(self) -> None:
-        prompts = [row.prompt_tokens for row in self._joining if row.prompt_tokens]
+        before_s = self._before_s()
         for row in self._joining:
             self._num_rows_ever += 1
             row.number, row.joined = self._num_rows_ever, self._step - row.drawn
             self._rows[row.chunk.request_id] = row
             self._context_tokens += row.context_tokens + row.drawn
             self._enter(row)
+            if self.costs.pads_contexts:
+                self._longest.put(row)
         self._joining = []
         if self._rows:
-            self._plan_steps(self.prompts_s(prompts) if prompts else 0.0)
+            self._plan_steps(before_s)
+
+    def _before_s(self) -> float:
+        """What the rows that join take before the next step: prompts, and the caches of chunks that go on."""
+        prompts = [row.prompt_tokens for row in self._joining if row.prompt_tokens]
+        resumed = [row.context_tokens for row in self._joining if row.chunk.generated_tokens and not row.drawn]
+        return (self.prompts_s(prompts) if prompts else 0.0) + sum(map(self.costs.resume_s, resumed))
 
     def prompts_s(self, prompts: Sequence[int]) -> float:
         """Computed one by one or in one pass, whichever takes less; the truth is below both."""
         self.num_computed_tokens += sum(prompts)
         return min(sum(map(self.costs.prefill_s, prompts)), self.costs.prefill_s(sum(prompts)))
 
-    def _plan_steps(self, prefill_s: float) -> None:
+    def _plan_steps(self, before_s: float) -> None:
         self._num_steps = self._steps_to_next_end()
-        self._begun_s, self._start_s = self.env.now, self.env.now + prefill_s
+        self._begun_s, self._start_s = self.env.now, self.env.now + before_s
         self._first_s, self._more_s = self._steps_s(self._num_steps)
         self._wake_at(self._start_s + self._span_s(self._num_steps))
 
@@ -231,9 +239,13 @@ class SimulatedEngine:
 
     def _steps_s(self, num_steps: int) -> tuple[float, float]:
         """How long the first of so many steps takes, and how much more each one after it."""
-        num_rows = len(self._rows)
-        first_s = self.costs.decode_step_s(num_rows, self._context_tokens)
+        num_rows, context_tokens = len(self._rows), self._seen_tokens()
+        first_s = self.costs.decode_step_s(num_rows, context_tokens)
         if num_steps == 1:
             return first_s, 0.0
-        last_s = self.costs.decode_step_s(num_rows, self._context_tokens + (num_steps - 1) * num_rows)
+        last_s = self.costs.decode_step_s(num_rows, context_tokens + (num_steps - 1) * num_rows)
         return first_s, (last_s - first_s) / (num_steps - 1)
+
+    def _seen_tokens(self) -> int:
+        """What attention runs over: all contexts, padded to the longest where the engine does so."""
+        return len(self._rows) * self._longest.tokens(self._step) if self.costs.pads_contexts else self._context_tokens

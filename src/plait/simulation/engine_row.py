@@ -59,3 +59,22 @@ class RowEnds:
                 row.end = GONE
                 ended.append(row)
         return ended
+
+
+class LongestContext:
+    """Of rows that all draw one token a step. An entry whose row has left, or joined anew since, is void."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, Row]] = []
+
+    def put(self, row: Row) -> None:
+        heapq.heappush(self._entries, (row.joined - row.context_tokens, row))
+
+    def tokens(self, step: int) -> int:
+        """By the beginning of a step; 0 without rows."""
+        while self._entries:
+            lead, row = self._entries[0]
+            if row.end != GONE and lead == row.joined - row.context_tokens:
+                return step - lead
+            heapq.heappop(self._entries)
+        return 0

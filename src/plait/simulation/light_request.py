@@ -34,18 +34,25 @@ class Counted(Sequence[int]):
 
 
 def light_request(
-    request_id: str, queue: str, policy: PolicyVersion, context_tokens: int, max_new_tokens: int, group: str = ""
+    request_id: str, queue: str, policy: PolicyVersion, context_tokens: int, max_new_tokens: int, group: str = "", prompt: str = ""
 ) -> GenerationRequest:
-    context: Any = Counted(context_tokens, group or request_id)
+    """`prompt`: the name of the one that it shares with others; that of its group unless given."""
+    context: Any = Counted(context_tokens, prompt or group or request_id)
     tokens: Any = Counted(0)
     return LightRequest(request_id, queue, policy, None, context, SamplingParams(max_new_tokens), group=group, tokens=tokens)
+
+
+def shared_prompt(request: GenerationRequest) -> str:
+    """Its name; empty if the request is the only one that has it."""
+    prompt = request.context_tokens.prompt if isinstance(request.context_tokens, Counted) else request.group
+    return "" if prompt == request.request_id else prompt
 
 
 class LightRequest(GenerationRequest):
     """A request whose `context_tokens` and `tokens` are `Counted`."""
 
     def next_chunk(self, chunk_tokens: int, stretch_tokens: int = 0, pull: PullFrom | None = None) -> Chunk:
-        context: Any = Counted(len(self.context_tokens) + len(self.tokens))
+        context: Any = Counted(len(self.context_tokens) + len(self.tokens), shared_prompt(self))
         return Chunk(
             self.chunk_id, self.policy, context, self.chunk_budget(chunk_tokens), self.sampling,
             generated_tokens=len(self.tokens), group=self.group, generation=self.request_id,

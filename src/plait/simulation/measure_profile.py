@@ -3,19 +3,21 @@
 import math
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plait.simulation.measure_chunks import ResumedChunks
 from plait.simulation.profile import Point, Profile
 
 if TYPE_CHECKING:
     from plait.lora.fused import FusedAdapter
     from plait.models.decoder import Decoder
+    from plait.types.chunks import Chunk
 
 Tell = Callable[[str, float | None], None]
-ROWS = (1, 2, 4, 8, 16, 32, 64)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 CONTEXTS = (32, 128, 384)
 MAX_TOKENS = 4096
 """Of all rows of a decode step together: what is to be computed before the step takes long."""
@@ -25,6 +27,8 @@ NUM_STEPS, NUM_ROUNDS = 3, 3
 """Decode steps of a point in a round, and rounds of all points. The fastest counts: what else runs can only add to it."""
 ALL_STEPS = NUM_STEPS * (NUM_ROUNDS + 1)
 """Of a point: the first round warms up."""
+RESUMED_ROWS, RESUMED_TOKENS = 8, 96
+"""Of ends of chunks: rows, and what each draws at most in all rounds."""
 NUM_ADAPTERS = 4
 """Mixed in a batch, as those of tasks are."""
 
@@ -32,7 +36,7 @@ NUM_ADAPTERS = 4
 def measure(
     folder: Path, dtype: str = "bfloat16", is_quick: bool = False, tell: Tell = lambda *_: None, num_adapters: int = NUM_ADAPTERS
 ) -> Profile:
-    """Decode by rows and context, prompts, training and publishing. `is_quick`: with fewer and smaller points.
+    """Decode by rows and context, prompts, ends of chunks, training and publishing. `is_quick`: with fewer and smaller points.
 
     Rows have adapters of rank 16 at all linear layers, `num_adapters` in turn; 0: they have none.
     """
@@ -54,16 +58,21 @@ def measure(
         if n * c <= MAX_TOKENS
     }
     calls |= {("prompt", 1, n): partial(decoder.prefill_s, n) for n in sorted({min(n, limit) for n in prefills})}
+    calls |= {
+        ("ends of chunks", RESUMED_ROWS, n): decoder.chunks(n).resume_s
+        for n in sorted({min(n, limit - RESUMED_TOKENS) for n in contexts})
+    }
     calls |= {("training", 1, n): partial(training.trained_s, n) for n in trained}
     best_s = _fastest(calls, tell)
     decode = tuple(Point(n * (c + ALL_STEPS // 2), s, n) for (what, n, c), s in best_s.items() if what == "decoding")
-    prefill, train = (
-        tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted) for wanted in ("prompt", "training")
+    prefill, train, resume = (
+        tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted)
+        for wanted in ("prompt", "training", "ends of chunks")
     )
     software = f"torch {torch.__version__}, {dtype}, {num_adapters} adapters"
     return Profile(
         model=folder.name, machine=f"{platform.machine()}, {torch.get_num_threads()} threads, {software}",
-        decode=decode, prefill=prefill, train=train, verify_token_s=_verify_token_s(decoder.decoder),
+        decode=decode, prefill=prefill, train=train, resume=resume, verify_token_s=_verify_token_s(decoder.decoder),
         optimizer_s=training.optimizer_s(), publish_s=training.publish_s(),
     )  # fmt: skip
 
@@ -102,32 +111,43 @@ class _Adapted:
         first_s = _timed(lambda: _until_decoding(engine))
         return max(1e-7, first_s - min(_timed(engine.step) for _ in range(NUM_STEPS)))
 
+    def chunks(self, num_tokens: int) -> ResumedChunks:
+        length = num_tokens + RESUMED_TOKENS
+        return ResumedChunks(
+            lambda: self._empty_engine(RESUMED_ROWS, length, 2 * RESUMED_ROWS * (length + 32)),
+            _chunks(RESUMED_ROWS, num_tokens, len(self._adapters), RESUMED_TOKENS),
+        )
+
     def _engine(self, num_rows: int, num_tokens: int) -> Any:
+        answer = _answer_tokens(num_rows)
+        engine = self._empty_engine(num_rows, num_tokens + answer, 64)
+        for chunk in _chunks(num_rows, num_tokens, len(self._adapters), answer):
+            engine.submit(chunk)
+        return engine
+
+    def _empty_engine(self, num_rows: int, length: int, pool_tokens: int) -> Any:
         from plait.engine.adapters import AdapterStore
         from plait.engine.engine import Engine
         from plait.engine.sampler import Sampler
 
-        length, store = num_tokens + _answer_tokens(num_rows), AdapterStore(lambda ref: self._adapters[ref.policy.version], 1)
-        engine = Engine(
-            self.decoder, store, "profile", max_rows=num_rows, slot_tokens=num_rows * (length + 32), pool_tokens=64,
+        store = AdapterStore(lambda ref: self._adapters[ref.policy.version], 1)
+        return Engine(
+            self.decoder, store, "profile", max_rows=num_rows, slot_tokens=num_rows * (length + 32), pool_tokens=pool_tokens,
             max_context_tokens=length + 32, sampler=Sampler(),
         )  # fmt: skip
-        _submit(engine, num_rows, num_tokens, len(self._adapters))
-        return engine
 
 
-def _submit(engine: Any, num_rows: int, num_tokens: int, num_adapters: int) -> None:
+def _chunks(num_rows: int, num_tokens: int, num_adapters: int, answer: int) -> "Iterator[Chunk]":
     """Prompts differ from their first token on."""
     from plait.types.chunks import Chunk
     from plait.types.policy import LOCAL_TENANT, AdapterRef, PolicyVersion
     from plait.types.sampling import SamplingParams
 
-    answer = _answer_tokens(num_rows)
     for row in range(num_rows):
         policy = PolicyVersion(LOCAL_TENANT, "profile", row % max(1, num_adapters))
         adapter = AdapterRef(policy, "", str(policy)) if num_adapters else None
         prompt = tuple((row + 7 * i) % 250 + 3 for i in range(num_tokens))
-        engine.submit(Chunk(str(row), policy, prompt, answer, SamplingParams(answer, seed=row), adapter))
+        yield Chunk(str(row), policy, prompt, answer, SamplingParams(answer, seed=row), adapter)
 
 
 def _answer_tokens(num_rows: int) -> int:

@@ -15,8 +15,11 @@ class MeasuredCosts:
             if not points:
                 raise ConfigError(f"the profile of {profile.model} has no points of {name}.", "Measure it with `plait profile`.")
         self.profile = profile
+        self.pads_contexts = True
+        """As Plait's own engine does, with which it was measured."""
         self._decode, self._prefill = Fit(profile.decode, decode_terms), Fit(profile.prefill, token_terms)
         self._train = Fit(profile.train, token_terms)
+        self._resume = Fit(profile.resume, token_terms) if profile.resume else None
 
     def prefill_s(self, num_tokens: int) -> float:
         return self._prefill.seconds(Point(num_tokens, 0.0)) if num_tokens else 0.0
@@ -45,6 +48,9 @@ class MeasuredCosts:
 
     def fetch_s(self, num_tokens: int) -> float:
         return num_tokens / self.profile.fetch_tokens_per_s
+
+    def resume_s(self, num_tokens: int) -> float:
+        return self._resume.seconds(Point(num_tokens, 0.0)) if self._resume is not None else 0.0
 
 
 def profile_costs(path: str) -> MeasuredCosts:

@@ -33,12 +33,24 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     decode: tuple[Point, ...]
     prefill: tuple[Point, ...]
     train: tuple[Point, ...] = ()
+    resume: tuple[Point, ...] = ()
+    """The end of a chunk and the start of the next one of its generation, by the tokens of its context."""
     verify_token_s: float = 0.0
     """That each further token of a row adds to a step."""
     optimizer_s: float = 0.0
     publish_s: float = 0.0
     load_bytes_per_s: float = 10e9
     fetch_tokens_per_s: float = 1e6
+
+    def slower(self, factor: float) -> "Profile":
+        """All of it, so many times."""
+        lists = {
+            name: tuple(msgspec.structs.replace(point, seconds=factor * point.seconds) for point in getattr(self, name))
+            for name in ("decode", "prefill", "train", "resume")
+        }
+        singles = {name: factor * getattr(self, name) for name in ("verify_token_s", "optimizer_s", "publish_s")}
+        rates = {name: getattr(self, name) / factor for name in ("load_bytes_per_s", "fetch_tokens_per_s")}
+        return msgspec.structs.replace(self, **lists, **singles, **rates)
 
     def write(self, path: Path) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
@@ -121,6 +133,7 @@ def held_out_error(points: Sequence[Point], terms: Terms) -> FitError:
 def errors_of(profile: Profile) -> Mapping[str, FitError]:
     """By what was measured."""
     kinds: dict[str, tuple[Sequence[Point], Terms]] = {
-        "decode": (profile.decode, decode_terms), "prefill": (profile.prefill, token_terms), "train": (profile.train, token_terms)
+        "decode": (profile.decode, decode_terms), "prefill": (profile.prefill, token_terms),
+        "train": (profile.train, token_terms), "resume": (profile.resume, token_terms),
     }  # fmt: skip
     return {name: held_out_error(points, terms) for name, (points, terms) in kinds.items() if points}

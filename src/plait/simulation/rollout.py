@@ -13,7 +13,7 @@ from plait.simulation.caches import Caches
 from plait.simulation.costs import CostModel
 from plait.simulation.engine import Busy, SimulatedEngine
 from plait.simulation.engine_kinds import EngineKind, make_engine
-from plait.simulation.light_request import LightRequest
+from plait.simulation.light_request import LightRequest, shared_prompt
 from plait.types.chunks import Chunk
 
 OnDone = Callable[[GenerationRequest], None]
@@ -44,7 +44,9 @@ class SimulatedRollout:
         self._held: list[tuple[GenerationRequest, OnDone]] = []
         """Answers that wait for the end of their stage."""
         self._members: Counter[str] = Counter()
-        """Requests here, by group."""
+        """Requests here, by group,"""
+        self._sharers: Counter[str] = Counter()
+        """and by prompt, where several may have it."""
         self.num_finished: Counter[str] = Counter()
         """Of each group that is here."""
         self._will_pump = False
@@ -63,6 +65,7 @@ class SimulatedRollout:
         if follows:
             self.caches.follow(request.request_id, follows)
         self._members[request.group] += 1
+        self._sharers[shared_prompt(request)] += 1
         self.scheduler.add(request)
         self._pump_soon()
 
@@ -84,11 +87,14 @@ class SimulatedRollout:
         found = self._requests.pop(request_id)
         del self.lengths[request_id]
         self.caches.forget(request_id)
-        group = found[0].group
+        group, prompt = found[0].group, shared_prompt(found[0])
         self._members[group] -= 1
         if not self._members[group]:
             del self._members[group], self.num_finished[group]
-            self.caches.forget_group(group)
+        self._sharers[prompt] -= 1
+        if not self._sharers[prompt]:
+            del self._sharers[prompt]
+            self.caches.forget_prompt(prompt)
         return found
 
     def _left_of(self, chunk: Chunk) -> int:

@@ -107,8 +107,9 @@ class SimulatedTasks:
         name = f"{group}/{who[1]}/{turn}"
         length = shape.lengths.draw(self._seed, group, who[1] + shape.group_size * turn)
         most = length if self._knows_lengths else shape.lengths.max_tokens
-        own_group = "" if turn or self._knows_lengths else group
-        request = light_request(name, shape.name, batch.policy, context_tokens, most, own_group)
+        prompt = "" if turn else group
+        own_group = "" if self._knows_lengths else prompt
+        request = light_request(name, shape.name, batch.policy, context_tokens, most, own_group, prompt)
         batch.generating[name] = None
         self.rollout.submit(request, length, lambda done: self._answered(batch, who, done, turn, start_s), follows)
 
