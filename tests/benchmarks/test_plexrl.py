@@ -25,9 +25,9 @@ from benchmarks.plexrl_systems import (
     make_groups,
 )
 from benchmarks.plexrl_table import print_bubbles, print_rows
+from plait.cluster.configurations import configurations
 from plait.cluster.groups import grouped_workers, worker_group
 from plait.cluster.groups.factory import grouped
-from plait.cluster.workers import configurations
 from plait.observe.events import StepCommitted, WorkerSpan
 from tests.cluster.groups.fake_group import Disk
 

@@ -309,13 +309,14 @@ def test_a_request_whose_checkpoint_goes_is_told_so(place: Place, is_deleted: bo
             raise RolloutError("adapter_model.safetensors is damaged")
 
         backend: Any = SimpleNamespace(rollout=SimpleNamespace(generate=fail))
-        sampling = Sampling(lambda _: backend, *[None] * 2, None, 1, lambda *_: None)  # type: ignore[arg-type]
+        absent: Any = None
+        sampling = Sampling(lambda _: backend, absent, absent, absent, 1, lambda *_: None)
         call: Any = SimpleNamespace(
             sampler=sampler, generations=lambda: [SimpleNamespace(tokens=())], prompt_score=lambda: None,
             alternatives_score=lambda: None,
         )  # fmt: skip
         with pytest.raises(BaseException) as caught:  # noqa: PT011
-            await sampling._sample(call, None)  # type: ignore[arg-type]
+            await sampling._sample(call, absent)
         assert isinstance(caught.value, NotFound) == is_deleted
 
     asyncio.run(drive())
