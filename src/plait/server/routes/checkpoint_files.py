@@ -7,8 +7,9 @@ from fastapi import APIRouter, Query
 from fastapi.responses import FileResponse
 
 from plait.server.audit import Action
-from plait.server.checkpoint_files import OpenFileResponse, open_file, sizes_in
+from plait.server.checkpoint_files import open_file, sizes_in
 from plait.server.errors import NotFound
+from plait.server.open_file_response import OpenFileResponse
 from plait.server.routes.dependencies import PrincipalOf, ServiceOf
 from plait.server.wire.models.administration import CheckpointFile, CheckpointFilesResponse
 

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse
 
 from plait.server.audit import Action
-from plait.server.checkpoint_files import OpenFileResponse
 from plait.server.external_files import ROUTE
+from plait.server.open_file_response import OpenFileResponse
 from plait.server.routes.checkpoints import checkpoint_path
 from plait.server.routes.dependencies import PrincipalOf, ServiceOf
 from plait.server.training_runs import as_time
