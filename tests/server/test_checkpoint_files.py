@@ -16,6 +16,7 @@ from plait.config.server import ServerSettings
 from plait.rollout.service import RolloutError
 from plait.server import copying
 from plait.server.app import _on_plait_error
+from plait.server.call import Call, CallError, Kind
 from plait.server.checkpoints import CheckpointStore
 from plait.server.copying import WeightsCopier
 from plait.server.database import checkpoints, managed
@@ -30,11 +31,12 @@ from plait.server.routes import checkpoint_files, external_weights
 from plait.server.routes.dependencies import principal_of
 from plait.server.samplers import SamplerInfo, Samplers
 from plait.server.sampling import Sampling
-from plait.server.saving import StoredLimit
+from plait.server.saving import Saving, StoredLimit
 from plait.server.tinker_path import SEGMENTS
 from plait.server.url_signer import UrlSigner
 from plait.server.wire.models.checkpoints import CopyWeightsRequest
 from plait.server.wire.models.sampling import CreateSamplingSessionRequest
+from plait.server.wire.models.weights import LoadWeightsRequest
 from plait.state.rundir import RunDirectory
 from plait.types.errors import ConfigError, PlaitError
 from plait.types.policy import AdapterRef, PolicyVersion
@@ -294,6 +296,23 @@ def test_a_copy_for_a_run_that_was_not_stored_goes_with_the_next_start(place: Pl
     keeper = starts.Starts(place.store, ServerSettings.model_construct(), lambda *_: None)
     asyncio.run(keeper.remove_unknown(place.folders))
     assert sorted(path.name for path in place.folders.of_runs()) == ["begun", "stored"]
+
+
+@pytest.mark.parametrize("what", ["nothing", "delete", "replace"])
+def test_loading_one_that_goes_is_the_callers_error(place: Place, what: str) -> None:
+    async def fail(_: Any) -> None:
+        if what != "nothing":
+            await getattr(place, what)(TRAINING)
+        raise CallError("record.json is damaged", is_user_error=False)
+
+    trainer: Any = SimpleNamespace(call=fail)
+    saving = Saving(trainer, place.folders, place.store, StoredLimit(place.store, lambda _: None), lambda *_: None)
+    runner: Any = SimpleNamespace(opening=SimpleNamespace(tenant="ann"), base_model="base")
+    request = LoadWeightsRequest(model_id=MODEL, seq_id=1, path=TRAINING, optimizer=False)
+    with pytest.raises(PlaitError) as caught:
+        asyncio.run(saving.load(runner, Call(MODEL, 1, Kind.LOAD, request.model_dump_json().encode())))
+    assert isinstance(caught.value, NotFound) == (what == "delete")
+    assert getattr(caught.value, "is_user_error", None) == {"nothing": False, "delete": None, "replace": True}[what]
 
 
 @pytest.mark.parametrize("is_deleted", [False, True])

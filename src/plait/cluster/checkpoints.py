@@ -4,24 +4,14 @@ from pathlib import Path
 
 from plait.cluster.trained_weights import PolicyState, TrainedWeights
 from plait.state.checkpoint import has_optimizer, read_checkpoint
-from plait.types.errors import AdapterError, StateError
+from plait.types.errors import AdapterError
 
 
 def load_state(folder: Path, weights: TrainedWeights, with_optimizer: bool) -> PolicyState:
     """Tensors and moments (fresh ones unless `with_optimizer`) of the checkpoint in `folder`.
 
-    Raises AdapterError naming what does not fit this base and policy, or if the folder is gone; StateError if a file is missing
-    or damaged.
+    Raises AdapterError naming what does not fit this base and policy, StateError if a file is missing or damaged.
     """
-    try:
-        return _read_state(folder, weights, with_optimizer)
-    except (StateError, OSError) as error:
-        if folder.is_dir():
-            raise
-        raise AdapterError("the checkpoint was deleted meanwhile.", "Load another one.") from error
-
-
-def _read_state(folder: Path, weights: TrainedWeights, with_optimizer: bool) -> PolicyState:
     record = read_checkpoint(folder)
     if record.base_digest != weights.base.digest:
         raise AdapterError(
