@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
+from benchmarks import simulation_changes as changes
 from benchmarks.common import headline
-from benchmarks.simulation_changes import smaller
+from benchmarks.simulation_changes import Change, smaller
 from benchmarks.simulation_found import Found, Row, rows_of
 from plait.simulation.cluster import simulate_jobs
 from plait.simulation.cluster_shape import ClusterShape
@@ -46,6 +47,18 @@ SYSTEM_OF = {(False, False): "neither", (True, False): "sharing", (False, True):
 """(Tasks share, rollout is divided)"""
 
 
+LARGER_CLUSTER = "a cluster twice as large"
+OTHERS: dict[str, Change] = {
+    "verifiers that answer at once": changes.with_tasks(lambda task: {"delay_s": 0.0}),
+    "verifiers that take 60 s": changes.with_tasks(lambda task: {"delay_s": 60.0}),
+    "a cache of all that weights leave": changes.with_rollout(cache_tokens=0),
+    "half the cache": changes.with_rollout(cache_tokens=75_000),
+    "four times as many prompts a step": changes.with_tasks(lambda task: {"groups_per_step": 4 * task.groups_per_step}),
+    "lengths with a sigma of 0.5": changes.with_lengths(sigma=0.5),
+    LARGER_CLUSTER: lambda scenario: scenario,
+}
+
+
 class Demand(msgspec.Struct, frozen=True):
     """Of one job's step, seconds."""
 
@@ -65,7 +78,8 @@ def run_strands(is_quick: bool) -> Found:
     systems = {system.name: system for system in result.systems}
     num_groups = NUM_GROUPS // 3 if is_quick else NUM_GROUPS
     rows = list(_combinations(scenario, systems, num_groups))
-    return Found([*rows, *rows_of(result), *_assumptions(num_groups)], _headlines(rows))
+    others = [] if is_quick else list(_sensitivity(scenario, num_groups))
+    return Found([*rows, *rows_of(result), *_assumptions(num_groups), *others], _headlines(rows))
 
 
 def demand(scenario: TaskScenario, system: SystemResult, is_shared: bool) -> Demand:
@@ -76,12 +90,36 @@ def demand(scenario: TaskScenario, system: SystemResult, is_shared: bool) -> Dem
     return Demand(task.count if is_shared else 1, period_s, *(share * period_s for share in shares))
 
 
-def _combinations(scenario: TaskScenario, systems: dict[str, SystemResult], num_groups: int) -> Iterator[Row]:
+def _sensitivity(scenario: TaskScenario, num_groups: int) -> Iterator[Row]:
+    """What each strand adds under other assumptions, one at a time."""
+    for text, change in OTHERS.items():
+        other = change(scenario)
+        assert isinstance(other, TaskScenario)
+        share = 2 * CLUSTER_SHARE if text == LARGER_CLUSTER else CLUSTER_SHARE
+        systems = {system.name: system for system in simulate(other, NAME).systems}
+        rows = list(_combinations(other, systems, num_groups, share))
+        gains = {(row["sharing"], row["seer"], row["multiplexing"]): row["gain"] for row in rows}
+        yield {"kind": "strands_under", "assumption": text, **_added(gains)}
+
+
+def _added(gains: dict[tuple[bool, bool, bool], float]) -> dict[str, float]:
+    """Of each strand alone, and on top of both others; of all three, and of the best combination."""
+    every, found = (True, True, True), {}
+    for place, name in enumerate(("sharing", "seer", "multiplexing")):
+        alone = (place == 0, place == 1, place == 2)
+        without = (place != 0, place != 1, place != 2)
+        found |= {f"{name}_alone": gains[alone], f"{name}_on_top": _six(gains[every] / gains[without])}
+    return found | {"all": gains[every], "best": max(gains.values())}
+
+
+def _combinations(
+    scenario: TaskScenario, systems: dict[str, SystemResult], num_groups: int, cluster_share: float = CLUSTER_SHARE
+) -> Iterator[Row]:
     base = 0.0
     for is_multiplexed, is_divided, is_shared in product((False, True), repeat=3):
         found = demand(scenario, systems[SYSTEM_OF[is_shared, is_divided]], is_shared)
         jobs = list(_jobs(scenario, found, num_groups))
-        cluster = ClusterShape(accelerator(scenario.cluster.accelerator), _devices(scenario, num_groups))
+        cluster = ClusterShape(accelerator(scenario.cluster.accelerator), _devices(scenario, num_groups, cluster_share))
         policy, order = ("pack", "hrrs") if is_multiplexed else ("isolated", "fifo")
         result = simulate_jobs(cluster, jobs, policy, order)
         per_step = result.device_hours / (result.num_steps * found.tasks_per_job)
@@ -118,8 +156,8 @@ def _job(scenario: TaskScenario, found: Demand, job_id: str, kind: str, factor: 
     return JobShape(job_id, kind, scenario.model.name, arrival_s, JOB_STEPS, rollout, train, int(is_async))
 
 
-def _devices(scenario: TaskScenario, num_groups: int) -> int:
-    return int(CLUSTER_SHARE * num_groups * scenario.tasks[0].count) * scenario.cluster.devices
+def _devices(scenario: TaskScenario, num_groups: int, cluster_share: float) -> int:
+    return int(cluster_share * num_groups * scenario.tasks[0].count) * scenario.cluster.devices
 
 
 def _assumptions(num_groups: int) -> Iterator[Row]:

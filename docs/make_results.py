@@ -78,12 +78,20 @@ def _strands(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"The best is {' + '.join(chosen) or 'none of them'}: {best['gain']:.2f}x. What a strand multiplies the rest by:"
     yield table(("strand", "alone", "on top of both others"), [_added(rows, key, name) for key, name in STRAND_NAMES.items()])
     yield "\n".join(f"- {row['text']}" for row in of(found, "assumption"))
+    if under := of(found, "strands_under"):
+        yield "How much of it depends on what was assumed; of each strand alone, then on top of both others:"
+        yield table(("assumed instead", *STRAND_NAMES.values(), "all three", "the best"), [_under(row) for row in under])
     yield f"`python -m benchmarks.simulation {_quick(found)}--part strands`"
 
 
 STRAND_NAMES = {
     "sharing": "multi-task sharing", "seer": "divided rollout, context, drafts", "multiplexing": "function-level multiplexing",
 }  # fmt: skip
+
+
+def _under(row: Row) -> tuple[str, ...]:
+    added = (f"{row[f'{key}_alone']:.2f}x, {row[f'{key}_on_top']:.2f}x" for key in STRAND_NAMES)
+    return row["assumption"], *added, f"{row['all']:.2f}x", f"{row['best']:.2f}x"
 
 
 def _added(rows: Sequence[Row], key: str, name: str) -> tuple[str, str, str]:

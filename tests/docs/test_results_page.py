@@ -13,4 +13,5 @@ def test_the_files_have_what_the_scenarios_say() -> None:
     for name in TITLES.keys() & results.keys():
         scenario = load_scenario(name)
         assert [row["text"] for row in of(results[name], "assumption")] == list(scenario.assumptions)
-        assert [(row["what"], row["low"]) for row in of(results[name], "paper")] == [(one.what, one.low) for one in scenario.paper]
+        of_scenario = of(results[name], "paper")[: len(scenario.paper)]  # One more may be of the benchmark's grid.
+        assert [(row["what"], row["low"]) for row in of_scenario] == [(one.what, one.low) for one in scenario.paper]

@@ -44,5 +44,6 @@ def profile(
         measured = measure(folder, dtype.value, quick, tell, adapters)
     measured.write(output)
     for name, error in errors_of(measured).items():
-        print(f"{name}: off by {error.median:.1%} (median), {error.worst:.1%} (worst) on {error.num_points} points not fitted")
+        if error.num_points:
+            print(f"{name}: off by {error.median:.1%} (median), {error.worst:.1%} (worst) on {error.num_points} points not fitted")
     print(f"Written to {output}.")

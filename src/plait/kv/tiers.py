@@ -64,12 +64,13 @@ class LowerTiers:
 
     def _next(self, parent: Key, tokens: Sequence[int], start: int) -> tuple[BlockRecord | None, bool]:
         """The longest block that is of use; in the cold tier only the one that is wanted most."""
-        links = list(next_links(parent, tokens, self._block_tokens, start))
-        record, is_moved = self._in_host(links[:1])
+        links = next_links(parent, tokens, self._block_tokens, start)
+        wanted = next(links)
+        record, is_moved = self._in_host([wanted])
         if record is None:
-            record = self._in_cold(links[0])
+            record = self._in_cold(wanted)
         if record is None:
-            record, is_moved = self._in_host(links[1:])
+            record, is_moved = self._in_host(links)
         return record, is_moved
 
     def _in_host(self, links: Iterable[Link]) -> tuple[BlockRecord | None, bool]:

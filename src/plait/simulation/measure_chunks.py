@@ -22,48 +22,48 @@ class ResumedChunks:
     def __init__(self, make_engine: Callable[[], Any], chunks: Iterable[Chunk]) -> None:
         """No engine before the first measurement."""
         self._make_engine = make_engine
-        self._chunks = {chunk.request_id: chunk for chunk in chunks}
+        self.chunks = {chunk.request_id: chunk for chunk in chunks}
         self._handles: dict[str, str] = {}
-        self._engine: Any = None
+        self.engine: Any = None
 
     @property
     def num_steps(self) -> int:
         """Of a period."""
-        return len(self._chunks) + 1 + QUIET_STEPS
+        return len(self.chunks) + 1 + QUIET_STEPS
 
     def resume_s(self) -> float:
         """Of one chunk, beside the steps themselves."""
-        if self._engine is None:
-            self._engine = self._with_tier(self._make_engine())
+        if self.engine is None:
+            self.engine = self._with_tier(self._make_engine())
             self._spread_out()
         steps_s = [self._step() for _ in range(self.num_steps)]
         usual_s = median(steps_s[-QUIET_STEPS:])
-        return max(1e-7, (sum(steps_s) - self.num_steps * usual_s) / len(self._chunks))
+        return (sum(steps_s) - self.num_steps * usual_s) / len(self.chunks)
 
     def _spread_out(self) -> None:
         """The first tokens, until all prompts are computed; then one row after another is at the end of its chunk."""
-        for chunk in self._chunks.values():
-            self._engine.submit(replace(chunk, budget_tokens=1))
+        for chunk in self.chunks.values():
+            self.engine.submit(replace(chunk, budget_tokens=1))
         results: list[ChunkResult] = []
-        while len(results) < len(self._chunks):
-            results += self._engine.step()
+        while len(results) < len(self.chunks):
+            results += self.engine.step()
         for number, result in enumerate(results, 1):
             self._go_on(result, number)
 
     def _step(self) -> float:
         start_s = time.perf_counter()
-        for result in self._engine.step():
+        for result in self.engine.step():
             self._go_on(result, self.num_steps)
         return time.perf_counter() - start_s
 
     def _go_on(self, result: ChunkResult, num_tokens: int) -> None:
         """What the chunk before stored is not needed any more."""
-        self._engine.release(self._handles.get(result.request_id, ""), went_on=True)
-        chunk = self._chunks[result.request_id]
+        self.engine.release(self._handles.get(result.request_id, ""), went_on=True)
+        chunk = self.chunks[result.request_id]
         generated_tokens = chunk.generated_tokens + len(result.tokens)
         chunk = replace(chunk, context_tokens=chunk.context_tokens + result.tokens, generated_tokens=generated_tokens)
-        self._chunks[result.request_id], self._handles[result.request_id] = chunk, result.cache_handle
-        self._engine.submit(replace(chunk, budget_tokens=num_tokens))
+        self.chunks[result.request_id], self._handles[result.request_id] = chunk, result.cache_handle
+        self.engine.submit(replace(chunk, budget_tokens=num_tokens))
 
     def _with_tier(self, engine: Any) -> Any:
         from plait.kv.host_tier import HostTier

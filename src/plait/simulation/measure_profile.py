@@ -1,11 +1,11 @@
 """Measures a model on this machine with Plait's own engine and trainer."""
 
-import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from plait.simulation.measure_chunks import ResumedChunks
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from plait.types.chunks import Chunk
 
 Tell = Callable[[str, float | None], None]
+Call = tuple[str, int, int]
+"""(What, rows, tokens of each)"""
+CHUNKS = "ends of chunks"
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 CONTEXTS = (32, 128, 384)
 MAX_TOKENS = 4096
@@ -24,7 +27,7 @@ MAX_TOKENS = 4096
 PREFILLS = (16, 32, 64, 128, 256, 512)
 TRAINED = (64, 128, 256, 512, 1024)
 NUM_STEPS, NUM_ROUNDS = 3, 3
-"""Decode steps of a point in a round, and rounds of all points. The fastest counts: what else runs can only add to it."""
+"""Decode steps of a point in a round, and rounds of all points."""
 ALL_STEPS = NUM_STEPS * (NUM_ROUNDS + 1)
 """Of a point: the first round warms up."""
 RESUMED_ROWS, RESUMED_TOKENS = 8, 96
@@ -50,8 +53,8 @@ def measure(
     prefills, trained = (PREFILLS[:5], TRAINED[:4]) if is_quick else (PREFILLS, TRAINED)
     limit = config.max_context_tokens - ALL_STEPS - 1
     training = _Training(Decoder(config, weights))
-    decoder = _Adapted(Decoder(config, weights, prepack=True), [training.fused() for _ in range(num_adapters)])
-    calls: dict[tuple[str, int, int], Callable[[], float]] = {
+    decoder = Adapted(Decoder(config, weights, prepack=True), [training.fused() for _ in range(num_adapters)])
+    calls: dict[Call, Callable[[], float]] = {
         ("decoding", n, c): partial(decoder.decode_s, n, c)
         for n in rows
         for c in sorted({min(c, limit) for c in contexts})
@@ -59,15 +62,13 @@ def measure(
     }
     calls |= {("prompt", 1, n): partial(decoder.prefill_s, n) for n in sorted({min(n, limit) for n in prefills})}
     calls |= {
-        ("ends of chunks", RESUMED_ROWS, n): decoder.chunks(n).resume_s
-        for n in sorted({min(n, limit - RESUMED_TOKENS) for n in contexts})
+        (CHUNKS, RESUMED_ROWS, n): decoder.chunks(n).resume_s for n in sorted({min(n, limit - RESUMED_TOKENS) for n in contexts})
     }
     calls |= {("training", 1, n): partial(training.trained_s, n) for n in trained}
-    best_s = _fastest(calls, tell)
+    best_s = _measured(calls, tell)
     decode = tuple(Point(n * (c + ALL_STEPS // 2), s, n) for (what, n, c), s in best_s.items() if what == "decoding")
     prefill, train, resume = (
-        tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted)
-        for wanted in ("prompt", "training", "ends of chunks")
+        tuple(Point(n, s) for (what, _, n), s in best_s.items() if what == wanted) for wanted in ("prompt", "training", CHUNKS)
     )
     software = f"torch {torch.__version__}, {dtype}, {num_adapters} adapters"
     return Profile(
@@ -77,19 +78,22 @@ def measure(
     )  # fmt: skip
 
 
-def _fastest(calls: Mapping[tuple[str, int, int], Callable[[], float]], tell: Tell) -> dict[tuple[str, int, int], float]:
+def _measured(calls: Mapping[Call, Callable[[], float]], tell: Tell) -> dict[Call, float]:
     """Of each call, over all rounds; the first one, which warms up, is left out."""
-    best_s = dict.fromkeys(calls, math.inf)
+    seconds: dict[Call, list[float]] = {key: [] for key in calls}
     for number in range(NUM_ROUNDS + 1):
         for done, (key, call) in enumerate(calls.items()):
             tell(f"{key[0]}, {key[1]} x {key[2]} tokens", (number + done / len(calls)) / (NUM_ROUNDS + 1))
-            seconds = call()
-            if number:
-                best_s[key] = min(best_s[key], seconds)
-    return best_s
+            seconds[key].append(call())
+    return {key: _chosen(key, found[1:]) for key, found in seconds.items()}
 
 
-class _Adapted:
+def _chosen(key: Call, seconds: Sequence[float]) -> float:
+    """The fastest, as what else runs can only add to it. The end of a chunk is a difference, to which that may do both."""
+    return max(1e-7, median(seconds)) if key[0] == CHUNKS else min(seconds)
+
+
+class Adapted:
     """A decoder, and the adapters that its rows have in turn."""
 
     def __init__(self, decoder: "Decoder", adapters: Sequence["FusedAdapter"]) -> None:

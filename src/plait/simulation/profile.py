@@ -134,6 +134,6 @@ def errors_of(profile: Profile) -> Mapping[str, FitError]:
     """By what was measured."""
     kinds: dict[str, tuple[Sequence[Point], Terms]] = {
         "decode": (profile.decode, decode_terms), "prefill": (profile.prefill, token_terms),
-        "train": (profile.train, token_terms), "resume": (profile.resume, token_terms),
+        "train": (profile.train, token_terms), "ends of chunks": (profile.resume, token_terms),
     }  # fmt: skip
     return {name: held_out_error(points, terms) for name, (points, terms) in kinds.items() if points}
