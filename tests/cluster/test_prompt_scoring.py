@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from plait.cluster.messages import CancelRequests
 from plait.cluster.model_messages import PromptScored, ScorePrompt
 from plait.cluster.prompt_scoring import PromptScoring
 from plait.types.policy import PolicyVersion
@@ -15,7 +16,14 @@ POLICY = PolicyVersion("local", "base", 0)
 class Scoring(PromptScoring):
     def __init__(self) -> None:
         self.sent: list[tuple[str, str]] = []
-        super().__init__(lambda engine, prompt: self.sent.append((engine, prompt.request_id)))
+        self.cancelled: list[tuple[str, str]] = []
+        super().__init__(self._note)
+
+    def _note(self, engine: str, message: ScorePrompt | CancelRequests) -> None:
+        if isinstance(message, ScorePrompt):
+            self.sent.append((engine, message.request_id))
+        else:
+            self.cancelled += [(engine, request_id) for request_id in message.request_ids]
 
     def start(self, *names: str) -> "list[asyncio.Task[PromptScored]]":
         return [asyncio.create_task(self.score(ScorePrompt(name, POLICY, (1, 2)))) for name in names]
@@ -85,3 +93,22 @@ async def test_an_engine_that_comes_twice_is_one_and_gets_what_the_first_had() -
     for name in "ab":
         scoring.on_scored(PromptScored(name))
     await asyncio.gather(job, late)
+
+
+@on_loop
+async def test_what_nobody_waits_for_is_cancelled_at_its_engine() -> None:
+    scoring = Scoring()
+    scoring.attach("e0")
+    given_up, scored = scoring.start("a", "b")
+    await settle()
+    scoring.detach("e0")
+    (unsent,) = scoring.start("c")
+    await settle()
+    unsent.cancel()
+    await asyncio.gather(unsent, return_exceptions=True)
+    assert not scoring.cancelled, "it was nowhere"
+    scoring.attach("e0")
+    given_up.cancel()
+    scoring.on_scored(PromptScored("b"))
+    await asyncio.gather(given_up, scored, return_exceptions=True)
+    assert scoring.cancelled == [("e0", "a")]

@@ -13,8 +13,9 @@ from plait.kv.chain import chain
 from plait.kv.disk_store import DiskStore
 from plait.kv.keys import KEY_BYTES
 from plait.kv.pool import BLOCK_TOKENS
+from plait.kv.segment import Rank
 from plait.types.chunks import PullFrom
-from plait.types.sampling import SamplingParams
+from plait.types.sampling import SamplingParams, StopReason
 from tests.engine.test_engine_tiers import PROMPT, node, run_chunk
 from tests.engine.tiny import Driver, Outcome, Request, assert_same, model
 
@@ -85,3 +86,51 @@ def test_an_engine_tells_what_it_has_in_each_tier(tmp_path: Path) -> None:
             assert told is not None
             assert keys <= {told.came[start : start + KEY_BYTES] for start in range(0, len(told.came), KEY_BYTES)}
         assert news[DISK] is None
+
+
+def test_nobody_expects_what_came_for_a_chunk_that_is_cancelled_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "TIMEOUT_S", 60.0)
+    with node(2, folder=tmp_path) as (first, second):
+        outcome = Outcome()
+        run_chunk(first, MOVED, outcome, 11)
+        num_blocks = move_to_disk(first, outcome)
+        chunk, lower = replace(MOVED.chunk(outcome.tokens), pull=PullFrom(DISK, len(PROMPT) + 10)), second.kv.lower
+        assert lower is not None
+        second.submit(chunk)
+        lower.flush()
+        second.cancel("moved")
+        lower.flush()
+        links = list(chain(second._root(chunk), chunk.context_tokens[:-1], BLOCK_TOKENS))
+        ranks = [lower.host.rank(link.key) for link in links]
+        assert (ranks, num_blocks) == ([Rank.EXPECTED] * 2 + [Rank.RELEASED] * 2, 4), "the prompt may be of use to others"
+        assert {path.name for path in tmp_path.glob("*/*")} == {link.key.hex() for link in links[:2]}
+        assert [result.stop for result in second.step()] == [StopReason.CANCELLED]
+
+
+def test_a_pull_ends_with_the_last_chunk_that_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "TIMEOUT_S", 60.0)
+    may_read, asked, read = threading.Event(), threading.Event(), DiskStore.get
+
+    def held_get(self: DiskStore, key: bytes) -> bytes | None:
+        asked.set()
+        assert may_read.wait(60)
+        return read(self, key)
+
+    with node(2, folder=tmp_path) as (first, second):
+        outcome = Outcome()
+        run_chunk(first, MOVED, outcome, 11)
+        move_to_disk(first, outcome)
+        monkeypatch.setattr(DiskStore, "get", held_get)
+        for name in ("a", "b"):
+            second.submit(replace(MOVED.chunk(()), request_id=name, pull=PullFrom(DISK, len(PROMPT))))
+        assert asked.wait(60)
+        second.cancel("a")
+        assert not second.kv.may_start("b"), "it waits for the same blocks"
+        second.cancel("b")
+        may_read.set()
+        assert second.kv.lower is not None
+        second.kv.lower._pulls.close()  # type: ignore[union-attr]
+        assert second.kv.counters.prefetched == 1, "the block that was being read"
+        assert [result.stop for result in second.step()] == [StopReason.CANCELLED] * 2

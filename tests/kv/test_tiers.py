@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from plait.kv.block_log import BlockLog
 from plait.kv.block_record import encode
 from plait.kv.cold_tier import MAX_PENDING, ColdTier
 from plait.kv.disk_store import DiskStore
@@ -176,6 +177,26 @@ def test_failing_store_reaches_nobody() -> None:
         assert tiers.cold is not None
         assert not tiers.cold._pending
         assert tiers.host.used_bytes == 0
+
+
+def test_an_error_that_no_store_should_raise_keeps_nobody_waiting() -> None:
+    """A thread that cannot be started, say."""
+
+    class Odd(FailingStore):
+        def put(self, key: bytes, data: bytes) -> None:
+            raise RuntimeError("can't start new thread")
+
+    cold, log = ColdTier([Odd()], max_pending=2), BlockLog("disk")
+    cold.tell(log)
+    for link in links_of(range(BLOCK * 5)):
+        cold.put_later(record_of(link))
+        cold.flush()
+    assert not cold._pending
+    assert (cold.counters.failures, cold.counters.writes, cold.counters.written_bytes) == (0, 5, 0)
+    told = log.take()
+    assert told is not None
+    assert not told.came
+    cold.close()
 
 
 def test_second_store_serves_what_the_first_has_not(tmp_path: Path) -> None:

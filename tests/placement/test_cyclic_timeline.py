@@ -82,3 +82,11 @@ def test_one_shift_serves_all_pools_of_a_job() -> None:
     assert math.isclose(overlap, 0, abs_tol=1e-9)
     assert 59 <= shift_s <= 66 or shift_s >= 85
     assert micro_shift([], []) == (0.0, 0.0)
+
+
+@settings(max_examples=10)
+@given(st.lists(demands, min_size=1, max_size=3), st.lists(demands, min_size=1, max_size=3))
+def test_the_least_overlap_is_the_least_of_all_however_often_it_is_asked(others: list[Demand], asked: list[Demand]) -> None:
+    timeline = CyclicTimeline(others)
+    for demand in [*asked, *asked]:
+        assert timeline.least_overlap(demand) == CyclicTimeline(others).overlaps(demand).min()

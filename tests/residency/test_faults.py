@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from plait.residency import disk_store
 from plait.residency.manager import StateManager
 from plait.residency.tier import Tier
+from plait.state import writer_lock
 from plait.types.errors import CapacityError, PlaitError, StateError
 from tests.residency.audit import LARGE_BYTES, audit, opened, same, tensors
 from tests.residency.faults import Turn, fail, injected
@@ -193,8 +195,18 @@ def _limited(folder: Path) -> int:
     return 1
 
 
-def test_one_process_holds_a_disk_folder(folder: Path) -> None:
+def test_one_process_holds_a_disk_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = manager_of(folder)
-    with pytest.raises(StateError, match="another process uses"):
-        manager_of(folder)
-    manager.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(disk_store, "ORPHAN_GRACE_S", 0.0)
+        with pytest.raises(StateError, match="another process has been writing"):
+            manager_of(folder)
+    waits: list[float] = []
+
+    def end_it(seconds: float) -> None:
+        waits.append(seconds)
+        manager.close()
+
+    monkeypatch.setattr(writer_lock.time, "sleep", end_it)
+    manager_of(folder).close()
+    assert waits, "one that is about to end is waited for"

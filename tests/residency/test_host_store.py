@@ -90,3 +90,18 @@ def test_what_is_missing_is_named(folder: Path) -> None:
 def test_other_users_cannot_look_into_it(tmp_path: Path) -> None:
     HostStore(tmp_path / "memory").close()
     assert (tmp_path / "memory").stat().st_mode & 0o077 == 0
+
+
+def test_the_folder_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a place where all may write, anybody may have made it first."""
+    HostStore(folder).close()
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    with pytest.raises(StateError, match="belongs to another user"):
+        HostStore(folder)
+    mine = folder.parent / f"{folder.name}-link"
+    mine.symlink_to(folder)
+    try:
+        with pytest.raises(StateError, match="belongs to another user"):
+            HostStore(mine)
+    finally:
+        mine.unlink()

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.scheduling.function_call import FunctionCall
@@ -74,6 +74,34 @@ def test_then_another_deployment_tells_then_nobody() -> None:
     times.observe(call_of(8, "b"), 3.0)
     assert times.estimate_s(call_of(16, "a")) == pytest.approx(6.0)
     assert times.estimate_s(call_of(8, "a", "backward")) == 7.0
+
+
+class Apart:
+    """Averages that nobody shares."""
+
+    def __init__(self) -> None:
+        self.own: dict[tuple[str, str, int], MovingAverage] = {}
+        self.anywhere: dict[tuple[str, int], MovingAverage] = {}
+
+    def observe(self, deployment: str, function: str, size: int, service_s: float, count: int) -> None:
+        self.own.setdefault((deployment, function, size), MovingAverage()).add(service_s, count)
+        self.anywhere.setdefault((function, size), MovingAverage()).add(service_s, count)
+
+
+observed = st.tuples(st.sampled_from("abc"), st.sampled_from("fg"), st.sampled_from([8, 16]), st.floats(0, 100), st.integers(1, 7))
+
+
+@settings(max_examples=40)
+@given(st.lists(observed, max_size=12))
+def test_what_the_only_deployment_measures_is_over_all_until_another_comes(found: list[tuple[str, str, int, float, int]]) -> None:
+    times, apart = ServiceTimes(), Apart()
+    for deployment, function, size, service_s, count in found:
+        times.observe(call_of(size, deployment, function), service_s, count)
+        apart.observe(deployment, function, size, service_s, count)
+        for (name, of, at), average in apart.own.items():
+            assert times.estimate_s(call_of(at, name, of)) == average.value
+        for (of, at), average in apart.anywhere.items():
+            assert times.estimate_s(call_of(at, "new", of)) == average.value
 
 
 @pytest.mark.parametrize("service_s", [-0.1, math.inf, math.nan])

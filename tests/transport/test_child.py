@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from plait.transport import ChildProcess
+from plait.transport import ChildProcess, child
 from plait.types.errors import WorkerFailure
 
 ECHO = "echo_child"
@@ -213,3 +214,27 @@ def test_works_in_a_loop_outside_the_main_thread() -> None:
     thread.start()
     thread.join()
     assert outcomes == ["ping"]
+
+
+def test_who_gives_up_as_a_child_starts_leaves_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "sleeper.py").write_text("import time; time.sleep(3600)")
+    started: list[child._Process] = []
+    spawn = child._spawn
+
+    async def noted(*arguments: Any) -> child._Process:
+        started.append(await spawn(*arguments))
+        return started[-1]
+
+    async def give_up() -> None:
+        monkeypatch.setattr(child, "_spawn", noted)
+        starting = asyncio.create_task(ChildProcess.start("sleeper", environment={"PYTHONPATH": str(tmp_path)}))
+        monkeypatch.setattr(asyncio, "open_connection", lambda **_: asyncio.Event().wait())
+        while not started:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        assert starting.cancelled()
+        await asyncio.wait_for(asyncio.shield(started[0].exited), HANGS_S)
+
+    asyncio.run(give_up())

@@ -1,4 +1,5 @@
-"""Prompts to score, spread over the engines. Each is answered once; when its engine is lost, it goes to another.
+"""Prompts to score, spread over the engines. Each is answered once; when its engine is lost, it goes to another. One that nobody
+waits for any more is cancelled.
 
 Runs in the controller's event loop.
 """
@@ -7,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from plait.cluster.messages import CancelRequests
 from plait.cluster.model_messages import PromptScored, ScorePrompt
 
 
@@ -19,7 +21,7 @@ class _Waiting:
 
 
 class PromptScoring:
-    def __init__(self, send: Callable[[str, ScorePrompt], None]) -> None:
+    def __init__(self, send: Callable[[str, ScorePrompt | CancelRequests], None]) -> None:
         self._send = send
         self._engines: list[str] = []
         self._waiting: dict[str, _Waiting] = {}
@@ -47,6 +49,8 @@ class PromptScoring:
             return await waiting.future
         finally:
             del self._waiting[prompt.request_id]
+            if waiting.future.cancelled() and waiting.engine:
+                self._send(waiting.engine, CancelRequests((prompt.request_id,)))
 
     def on_scored(self, message: PromptScored) -> None:
         waiting = self._waiting.get(message.request_id)

@@ -1,6 +1,6 @@
 """What siblings on different engines draw, passed on between the engines' drafters. Torch-free.
 
-A group counts from its first generation to its last; then every engine may forget it.
+A group counts from its first generation to its last; then every engine may forget it. It may begin again later.
 """
 
 from collections import Counter
@@ -22,6 +22,8 @@ class SiblingTokens:
     def began(self, group: str) -> None:
         """A generation of the group is to come."""
         if group:
+            if group not in self._num_members:
+                self._hub.begin_group(group)
             self._num_members[group] += 1
 
     def ended(self, group: str) -> None:

@@ -4,7 +4,7 @@
   without gaps. So the trees of all engines that follow a group come to hold the same sequences, whatever the order of messages.
 - A request that one engine alone has decoded is not sent back to it.
 - An engine that begins anew, or gave a group up, registers it again and gets everything again. It sends its updates before that.
-- A group that has ended is ignored from then on.
+- A group that has ended is ignored until it begins again.
 - Bounded: `max_tokens` tokens in all; the group updated least recently goes first, as if it had ended.
 """
 
@@ -93,6 +93,10 @@ class DraftHub:
             known.given.pop(engine, None)
             for stream in known.streams.values():
                 stream.owner = "" if stream.owner == engine else stream.owner
+
+    def begin_group(self, group: str) -> None:
+        """Its first generation is to come, though it may have ended before."""
+        self._ended.pop(group, None)
 
     def end_group(self, group: str) -> None:
         """Forget a group and ignore what still comes of it."""

@@ -1,7 +1,7 @@
 """Answers to prompts of earlier steps: the same prompt comes again under a later policy, which often writes much the same.
 
-Bounded: the newest `sequences_per_prompt` answers of a prompt, and `max_tokens` tokens in all; the prompt used least recently goes
-first.
+Bounded: the newest `sequences_per_prompt` answers of a prompt, and `max_tokens` tokens in all, where a prompt counts as
+`PROMPT_TOKENS` more; the prompt used least recently goes first.
 """
 
 import hashlib
@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 Answer = Sequence[int]
 Owner = tuple[str, str]
 """Tenant and task."""
+PROMPT_TOKENS = 8
+"""To know of a prompt takes about as much memory as so many tokens."""
 
 
 def prompt_key(owner: Owner, prompt_tokens: Sequence[int]) -> str:
@@ -31,9 +33,10 @@ class PromptHistory:
         """Keep the answers of the latest step; the longest of them first, as they serve the tail."""
         newest = sorted((answer for answer in answers if answer), key=len, reverse=True)
         kept = (tuple(newest) + self._pop(prompt_key))[: self.sequences_per_prompt]
-        self._answers[prompt_key] = kept
+        if kept:
+            self._answers[prompt_key] = kept
         self.num_tokens += sum(map(len, kept))
-        while self.num_tokens > self.max_tokens:
+        while self.num_tokens + PROMPT_TOKENS * len(self._answers) > self.max_tokens:
             self._pop(next(iter(self._answers)))
 
     def answers(self, prompt_key: str) -> tuple[Answer, ...]:

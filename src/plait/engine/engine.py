@@ -96,8 +96,8 @@ class Engine:
     def cancel(self, request_id: str) -> None:
         """End a request now; its tokens so far come back as CANCELLED. Unknown or finished ids are fine."""
         chunk = self.waiting.pop(request_id, None)
-        self.kv.forget(request_id)
         if chunk is not None:
+            self.kv.give_up(chunk, self._root(chunk))
             self._done.append(ChunkResult(request_id, chunk.policy, (), (), StopReason.CANCELLED))
         for index, row in enumerate(self.rows):
             if row.chunk.request_id == request_id:

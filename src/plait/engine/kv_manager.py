@@ -17,6 +17,7 @@ from plait.engine.row import Row
 from plait.kv.block_log import DEVICE, STORE, BlockLog
 from plait.kv.chain import Link, chain
 from plait.kv.counters import KvCounters, TierCounters
+from plait.kv.host_tier import clock_us
 from plait.kv.keys import Key
 from plait.kv.pool import BLOCK_TOKENS, BlockPool, Match
 from plait.kv.pulls import Pull
@@ -76,6 +77,15 @@ class KvManager:
     def forget(self, request_id: str) -> None:
         """A chunk does not wait any more."""
         self._pulls.pop(request_id, None)
+
+    def give_up(self, chunk: Chunk, root: Key) -> None:
+        """A chunk that waited will not start, and nothing goes on from it: nobody expects what was brought up for it."""
+        pull = self._pulls.pop(chunk.request_id, None)
+        if pull is not None and pull not in self._pulls.values():
+            pull.end()
+        if self.lower is not None and chunk.generated_tokens:
+            links = list(chain(root, chunk.context_tokens[:-1], BLOCK_TOKENS))
+            self.lower.release(links, len(chunk.context_tokens) - chunk.generated_tokens, clock_us())
 
     def wait(self) -> None:
         """For the first of what chunks wait for, a moment at most: the caller has nothing else to do, and others to listen to."""

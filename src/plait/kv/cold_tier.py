@@ -74,15 +74,17 @@ class ColdTier:
         key = record.link.key
         with self._lock:
             is_wanted = self._pending.get(key) is record
-        data = encode(record) if is_wanted else b""
-        is_written = is_wanted and self._try(partial(self._put, key, data)) is not None
-        with self._lock:
-            self.counters.writes += is_wanted
-            self.counters.written_bytes += len(data) * is_written
-            if self._pending.get(key) is record:
-                del self._pending[key]
-        if is_wanted and self.log is not None:
-            (self.log.came if is_written else self.log.went)(key)
+        data, is_written = encode(record) if is_wanted else b"", False
+        try:
+            is_written = is_wanted and self._try(partial(self._put, key, data)) is not None
+        finally:  # Whatever it is that went wrong: what waits no more must not keep others from waiting.
+            with self._lock:
+                self.counters.writes += is_wanted
+                self.counters.written_bytes += len(data) * is_written
+                if self._pending.get(key) is record:
+                    del self._pending[key]
+            if is_wanted and self.log is not None:
+                (self.log.came if is_written else self.log.went)(key)
 
     def _went(self, key: Key) -> None:
         if self.log is not None:

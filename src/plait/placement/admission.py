@@ -3,7 +3,8 @@
 - Weave's rule first, for it is cheap: a group whose load (phases and a switch before each, over the period) reaches its cycle takes
   nobody.
 - Then the co-run is executed twice over many periods: from the phases that the jobs have now, and with all starting at once, since
-  jobs of different periods meet in every way sooner or later. The worse of both, with MARGIN, must be within the job's SLO.
+  jobs of different periods meet in every way sooner or later. The worse of both, with MARGIN, must be within the job's SLO. The
+  second is known of jobs like these (`convoys`): then it comes first.
 - Only jobs that share a group, directly or through others, are looked at; more than MAX_COUPLED of them are refused.
 """
 
@@ -11,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from plait.placement.corun import NUM_PERIODS, CoRun, Member, slowdowns
+from plait.placement.convoys import Convoys
+from plait.placement.corun import NUM_PERIODS, CoRun, Member
 from plait.placement.corun_group import Orders
 from plait.scheduling.orders import Hrrs
 
@@ -35,23 +37,32 @@ def load_fits(loads: Sequence[float]) -> bool:
     return sum(loads) < 1.0
 
 
-def judge(members: Sequence[Member], slos: Mapping[str, float], order: Orders = Hrrs) -> Verdict:
-    """`order`: of the groups that they share."""
+def judge(members: Sequence[Member], slos: Mapping[str, float], order: Orders = Hrrs, convoys: Convoys | None = None) -> Verdict:
+    """`order`: of the groups that they share; `convoys`: what is known, of the same order."""
     if len(members) > MAX_COUPLED:
         return Verdict(False, reason=f"{len(members)} jobs would depend on each other, more than {MAX_COUPLED}")
+    convoys = convoys or Convoys(order)
+    known = convoys.known(members)
+    if known is not None and (late := _late(known, slos)):
+        return Verdict(False, reason=late)
+    expected, late = _as_now(members, slos, order)
+    if not late:
+        convoy = convoys.slowdowns(members)
+        expected = {job_id: max(value, convoy[job_id]) for job_id, value in expected.items()}
+        late = _late(expected, slos)
+    return Verdict(not late, expected, late)
+
+
+def _as_now(members: Sequence[Member], slos: Mapping[str, float], order: Orders) -> tuple[dict[str, float], str]:
+    """Slowdowns from the phases that they have, and who is late."""
     run = CoRun(members, order)
     run.until(FIRST_LOOK)
     late = _late(run.slowdowns(), {job_id: slo + FIRST_LOOK_MARGIN for job_id, slo in slos.items()})
     if late:
-        return Verdict(False, reason=late)
+        return {}, late
     run.until(NUM_PERIODS)
     expected = run.slowdowns()
-    late = _late(expected, slos)
-    if not late:
-        convoy = slowdowns([msgspec.structs.replace(member, start_s=0.0) for member in members], order=order)
-        expected = {job_id: max(value, convoy[job_id]) for job_id, value in expected.items()}
-        late = _late(expected, slos)
-    return Verdict(not late, expected, late)
+    return expected, _late(expected, slos)
 
 
 def _late(expected: Mapping[str, float], slos: Mapping[str, float]) -> str:

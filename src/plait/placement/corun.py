@@ -9,8 +9,9 @@
   first may drift into each other later. T_solo is the profile's period.
 """
 
-import heapq
 from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import count
 
 import msgspec
 
@@ -65,14 +66,28 @@ START = -1
 """Instead of a step: a period begins."""
 
 
+class _Phase:
+    """A step of a member, or its `START`. `group`: where it has to be served; None if nobody is ever met there."""
+
+    __slots__ = ("duration_s", "followers", "group", "is_start", "key", "member")
+
+    def __init__(self, key: Phase, duration_s: float, group: CoRunGroup | None) -> None:
+        self.key, self.duration_s, self.group = key, duration_s, group
+        self.member, self.is_start = key[0], key[1] == START
+        self.followers: list[tuple[_Phase, float]] = []
+        """What waits for its end, and for how much longer."""
+
+
+_Event = tuple[float, int, _Phase, bool]
+"""Time, number, phase, whether it has ended (else it is released)."""
+
+
 class CoRun:
     """`periods` and `ended_s`: how many of each member have ended, and when the last one did."""
 
     def __init__(self, members: Sequence[Member], order: Orders = Hrrs) -> None:
         self._members = members
-        groups = _groups_of(members, order)
-        self._steps = [[(groups[step.group], step.duration_s) for step in member.steps] for member in members]
-        self._followers = [_followers_of(number, member) for number, member in enumerate(members)]
+        self._phases = _phases_of(members, order)
         self._open = [0] * len(members)
         """Steps of the period that have not ended."""
         self.periods = [0] * len(members)
@@ -80,28 +95,40 @@ class CoRun:
         self._ends_s: list[list[float]] = [[] for _ in members]
         """Of all periods."""
         self._num_events = 0
-        self._order = 0
-        self._events: list[tuple[float, int, Phase, bool]] = []
-        """Time, number, phase, whether it has ended (else it is released)."""
+        self._numbers = count()
+        self._now_s = -1.0
+        self._events: list[_Event] = []
+        """What is to come,"""
+        self._at_once: list[_Event] = []
+        """and what happens now: an event that an event brings about at the same moment comes after all that were known before."""
         for index, member in enumerate(members):
-            self._push(member.start_s, (index, START), True)
+            heappush(self._events, (member.start_s, next(self._numbers), self._phases[index, START], True))
 
     def until(self, num_periods: int) -> None:
         """Every member has had so many, or there were MAX_EVENTS. Goes on from where it was: the same as all at once."""
         self._num_periods = num_periods
         left = sum(1 for member, had in zip(self._members, self.periods, strict=True) if member.steps and had < num_periods)
         while left and self._num_events < MAX_EVENTS:
-            self._now_s = now_s = self._events[0][0]
             touched: list[CoRunGroup] = []
-            while self._events and self._events[0][0] == now_s:
-                _, _, phase, has_ended = heapq.heappop(self._events)
-                self._num_events += 1
+            for _, _, phase, has_ended in self._next_events():
                 if not has_ended:
-                    self._release(now_s, phase, touched)
-                elif self._done(now_s, phase, touched):
-                    left -= self._count_period(phase[0])
+                    self._release(phase, touched)
+                elif self._done(phase, touched):
+                    left -= self._count_period(phase.member)
+            self._num_events += len(self._at_once)
+            self._at_once.clear()
             for group in touched:
-                self._serve(now_s, group)
+                if group.num_waiting and not group.is_busy:
+                    self._serve(group)
+
+    def _next_events(self) -> list[_Event]:
+        """Of the next moment, in order; it grows while those happen."""
+        events, happening = self._events, self._at_once
+        happening.append(heappop(events))
+        self._now_s = now_s = happening[0][0]
+        while events and events[0][0] == now_s:
+            happening.append(heappop(events))
+        return happening
 
     def slowdowns(self) -> dict[str, float]:
         return {member.job_id: self.slowdown(index) for index, member in enumerate(self._members)}
@@ -120,9 +147,12 @@ class CoRun:
         half = (self.ended_s[index] - half_s) / (later * member.period_s) if later > 0 else 0.0
         return max(1.0, whole, half)
 
-    def _push(self, at_s: float, phase: Phase, has_ended: bool) -> None:
-        self._order += 1
-        heapq.heappush(self._events, (at_s, self._order, phase, has_ended))
+    def _will(self, at_s: float, phase: _Phase, has_ended: bool) -> None:
+        """While something happens."""
+        if at_s == self._now_s:
+            self._at_once.append((at_s, 0, phase, has_ended))
+        else:
+            heappush(self._events, (at_s, next(self._numbers), phase, has_ended))
 
     def _count_period(self, member: int) -> bool:
         """Whether it has had as many as are wanted, with this one."""
@@ -130,39 +160,49 @@ class CoRun:
         self._ends_s[member].append(self.ended_s[member])
         return self.periods[member] == self._num_periods
 
-    def _done(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> bool:
+    def _done(self, phase: _Phase, touched: list[CoRunGroup]) -> bool:
         """Whether that ended a period. `touched`: groups that are to serve once all that happens now has happened."""
-        member, step = phase
-        for follower, gap_s in self._followers[member][step]:
-            self._push(now_s + gap_s, follower, False)
-        if step == START:
-            self._open[member] = len(self._steps[member])
+        now_s, member = self._now_s, phase.member
+        for follower, gap_s in phase.followers:
+            self._will(now_s + gap_s, follower, False)
+        if phase.is_start:
+            self._open[member] = len(self._members[member].steps)
             return False
+        if phase.group is not None:
+            phase.group.ended(now_s)
+            touched.append(phase.group)
         self._open[member] -= 1
-        group = self._steps[member][step][0]
-        if group.is_contended:
-            group.ended(now_s)
-            touched.append(group)
-        if self._open[member]:
-            return False
-        self.ended_s[member] = now_s + self._members[member].tail_s
-        self._push(self.ended_s[member], (member, START), True)
+        return not self._open[member] and self._end_period(member)
+
+    def _end_period(self, member: int) -> bool:
+        self.ended_s[member] = ended_s = self._now_s + self._members[member].tail_s
+        self._will(ended_s, self._phases[member, START], True)
         return True
 
-    def _release(self, now_s: float, phase: Phase, touched: list[CoRunGroup]) -> None:
-        member, index = phase
-        group, duration_s = self._steps[member][index]
-        if group.is_contended:
-            group.release(phase, now_s)
-            touched.append(group)
+    def _release(self, phase: _Phase, touched: list[CoRunGroup]) -> None:
+        if phase.group is None:
+            self._will(self._now_s + phase.duration_s, phase, True)
         else:
-            self._push(now_s + duration_s, phase, True)
+            phase.group.release(phase.key, self._now_s)
+            touched.append(phase.group)
 
-    def _serve(self, now_s: float, group: CoRunGroup) -> None:
-        started = group.serve(now_s)
+    def _serve(self, group: CoRunGroup) -> None:
+        started = group.serve(self._now_s)
         if started is not None:
-            phase, end_s = started
-            self._push(end_s, phase, True)
+            heappush(self._events, (started[1], next(self._numbers), self._phases[started[0]], True))
+
+
+def _phases_of(members: Sequence[Member], order: Orders) -> dict[Phase, _Phase]:
+    groups = _groups_of(members, order)
+    found: dict[Phase, _Phase] = {}
+    for number, member in enumerate(members):
+        found[number, START] = _Phase((number, START), 0.0, None)
+        for index, step in enumerate(member.steps):
+            group = groups[step.group]
+            found[number, index] = _Phase((number, index), step.duration_s, group if group.is_contended else None)
+        for index, step in enumerate(member.steps):
+            found[number, step.after].followers.append((found[number, index], step.gap_s))
+    return found
 
 
 def _groups_of(members: Sequence[Member], order: Orders) -> dict[int, CoRunGroup]:
@@ -173,11 +213,3 @@ def _groups_of(members: Sequence[Member], order: Orders) -> dict[int, CoRunGroup
                 groups[step.group] = CoRunGroup(order)
             groups[step.group].add((number, index), step.duration_s, step.switch_s)
     return groups
-
-
-def _followers_of(number: int, member: Member) -> list[list[tuple[Phase, float]]]:
-    """By step, of `START` last: which phases follow, and after which gap."""
-    found: list[list[tuple[Phase, float]]] = [[] for _ in range(len(member.steps) + 1)]
-    for index, step in enumerate(member.steps):
-        found[step.after].append(((number, index), step.gap_s))
-    return found

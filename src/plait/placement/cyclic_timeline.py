@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -44,7 +45,11 @@ class CyclicTimeline:
         self.busy = np.zeros(NUM_BINS)
         for demand in demands:
             self.busy += self.folded(demand)
-        self._spectrum = np.fft.rfft(self.busy)
+        self._least: dict[Demand, float] = {}
+
+    @cached_property
+    def _spectrum(self) -> npt.NDArray[np.complex128]:
+        return np.fft.rfft(self.busy)
 
     def folded(self, demand: Demand) -> Array:
         """The demand's busy share of every bin."""
@@ -61,6 +66,12 @@ class CyclicTimeline:
         """How often the period goes into the horizon; None if it drifts."""
         tiles = max(1, round(self.horizon_s / period_s))
         return tiles if abs(self.horizon_s / tiles - period_s) <= DRIFT * period_s else None
+
+    def least_overlap(self, demand: Demand) -> float:
+        """Of all shifts. Remembered: whoever waits is asked about again as long as nothing changes here."""
+        if demand not in self._least:
+            self._least[demand] = float(self.overlaps(demand).min())
+        return self._least[demand]
 
     def overlaps(self, demand: Demand) -> Array:
         """By shift k / NUM_SHIFTS of the demand's period: share of the horizon in which it meets what is there."""

@@ -5,10 +5,16 @@ counts after `confirmations` such profiles in a row, the last two of which must 
 of the last placement: so that noise, a passing spell and a re-placement itself do not set off the next.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
+from plait.placement.extraction import Extraction
 from plait.placement.job import Role
 from plait.placement.job_profile import JobProfile
+
+Look = Callable[[], Extraction]
+"""At a trace that is complete."""
 
 
 class DriftSettings(msgspec.Struct, frozen=True):
@@ -28,6 +34,16 @@ class DriftWatch:
 
     def placed(self, profile: JobProfile, now_s: float) -> None:
         self._profile, self._last, self._placed_s, self._count = profile, profile, now_s, 0
+        self._unseen: list[tuple[Look, float]] = []
+
+    def due_looks(self, look: Look, now_s: float) -> list[tuple[Look, float]]:
+        """Those, of this one and all before it, that are to be observed now, with their times: none, until all of them together
+        could confirm a drift. So the traces of who ends before that are never looked at."""
+        self._unseen.append((look, now_s))
+        if self._count + len(self._unseen) < self._settings.confirmations:
+            return []
+        due, self._unseen = self._unseen, []
+        return due
 
     def observe(self, profile: JobProfile, now_s: float) -> bool:
         """Whether it is time to place the job anew, for this profile."""

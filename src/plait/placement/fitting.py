@@ -10,9 +10,10 @@ from itertools import product
 import msgspec
 
 from plait.placement.admission import judge, load_fits
+from plait.placement.convoys import Convoys
 from plait.placement.corun import Member
 from plait.placement.corun_group import Orders
-from plait.placement.cyclic_timeline import micro_shift
+from plait.placement.cyclic_timeline import Demand, micro_shift
 from plait.placement.job import Job, Pool
 from plait.placement.job_profile import JobProfile
 from plait.placement.resource_view import Bytes, Slice
@@ -51,6 +52,7 @@ class Fitter:
     def __init__(self, groups: WorkerGroups, cost: Cost, needs_overlap: bool, order: Orders = Hrrs) -> None:
         self.groups, self.cost, self.needs_overlap, self.order = groups, cost, needs_overlap, order
         self.num_judged = 0
+        self._convoys = Convoys(order)
         self._refused: dict[tuple[object, ...], None] = {}
 
     def alone(self, job: Job) -> Fit | None:
@@ -104,7 +106,8 @@ class Fitter:
             return Fit(tuple(targets), shift_s, {job.job_id: 1.0})
         members = [member_of(job, profile, own_groups, shift_s), *(running(placed, now_s) for placed in others.values())]
         self.num_judged += 1
-        verdict = judge(members, {job.job_id: job.slo} | {job_id: placed.job.slo for job_id, placed in others.items()}, self.order)
+        slos = {job.job_id: job.slo} | {job_id: placed.job.slo for job_id, placed in others.items()}
+        verdict = judge(members, slos, self.order, self._convoys)
         if not verdict.is_admitted:
             self._refuse(key)
         return Fit(tuple(targets), shift_s, verdict.slowdowns) if verdict.is_admitted else None
@@ -117,16 +120,15 @@ class Fitter:
 
     def _options(self, pool: Pool, profile: JobProfile, load: float) -> list[tuple[float, int | None]]:
         ranked: list[tuple[float, int | None]] = []
+        demand = demand_of(profile, pool.roles)
         for group in self.groups.groups.values():
             if could_join(group, pool, load):
-                ranked.append((self.cost(group, pool, load, self._overlap(group, pool, profile)), group.group_id))
+                ranked.append((self.cost(group, pool, load, self._overlap(group, demand)), group.group_id))
         ranked.sort(key=lambda option: option[0])
         return [*ranked[:OPTIONS], (self.cost(None, pool, load, 0.0), None)]
 
-    def _overlap(self, group: WorkerGroup, pool: Pool, profile: JobProfile) -> float:
-        if not self.needs_overlap:
-            return 0.0
-        return float(self.groups.timeline(group.group_id).overlaps(demand_of(profile, pool.roles)).min())
+    def _overlap(self, group: WorkerGroup, demand: Demand) -> float:
+        return self.groups.timeline(group.group_id).least_overlap(demand) if self.needs_overlap else 0.0
 
     def _free(self, job: Job, pools: Sequence[int]) -> dict[int, tuple[Slice, ...]] | None:
         """Free devices for these pools; None if there are too few."""
@@ -164,8 +166,8 @@ def running(placed: PlacedJob, now_s: float) -> Member:
 
 def could_join(group: WorkerGroup, pool: Pool, load: float) -> bool:
     return (
-        len(group.members) < MAX_MEMBERS
-        and pool.num_devices <= group.num_devices <= MAX_WASTE * pool.num_devices
+        pool.num_devices <= group.num_devices <= MAX_WASTE * pool.num_devices
+        and len(group.members) < MAX_MEMBERS
         and pool.bytes_per_device <= group.device_bytes
         and load_fits([group.load, load])
     )

@@ -51,25 +51,37 @@ def plan_for(job: Job, groups: WorkerGroups, now_s: float) -> HeadPlan | None:
     """None if no expected end makes room."""
     ends = sorted((groups.end_s(group_id, now_s), group_id) for group_id in groups.groups)
     ends = [end for end in ends if end[0] < float("inf")]
+    ahead = _Ahead(groups, ends)
     low, high = 0, len(ends)
-    if _place(job, groups, ends) is None:
+    if ahead.place(job, high) is None:
         return None
     while low < high:
         middle = (low + high) // 2
-        if _place(job, groups, ends[:middle]) is None:
+        if ahead.place(job, middle) is None:
             low = middle + 1
         else:
             high = middle
-    slices = _place(job, groups, ends[:low]) or []
     devices: dict[str, set[int]] = {}
-    for part in (part for pool in slices for part in pool):
+    for part in (part for pool in ahead.place(job, low) or [] for part in pool):
         devices.setdefault(part.node_id, set()).update(part.devices)
     return HeadPlan(ends[low - 1][0] if low else now_s, devices)
 
 
-def _place(job: Job, groups: WorkerGroups, ended: Sequence[tuple[float, int]]) -> list[tuple[Slice, ...]] | None:
-    view = groups.view.copy()
-    for _, group_id in ended:
-        for part in groups.groups[group_id].slices:
-            view.vacate(part)
-    return view.find_all([(pool.num_devices, Bytes(device=pool.bytes_per_device)) for pool in job.pools])
+class _Ahead:
+    """The devices as they will be when the first of these groups have ended; no two groups have one in common."""
+
+    def __init__(self, groups: WorkerGroups, ends: Sequence[tuple[float, int]]) -> None:
+        self._view = groups.view.copy()
+        self._slices = [groups.groups[group_id].slices for _, group_id in ends]
+        self._num_ended = 0
+
+    def place(self, job: Job, num_ended: int) -> list[tuple[Slice, ...]] | None:
+        """Devices of its own for each of its pools, after so many ends."""
+        before, self._num_ended = self._num_ended, num_ended
+        for slices in self._slices[before:num_ended]:
+            for part in slices:
+                self._view.vacate(part)
+        for slices in self._slices[num_ended:before]:
+            for part in slices:
+                self._view.occupy(part)
+        return self._view.find_all([(pool.num_devices, Bytes(device=pool.bytes_per_device)) for pool in job.pools])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from plait.placement.corun_group import Orders
 from plait.placement.decision import Action, Decision
 from plait.placement.demand_trace import DemandTrace
-from plait.placement.drift import DriftSettings
+from plait.placement.drift import DriftSettings, Look
 from plait.placement.extraction import extract
 from plait.placement.fitting import Fit, Fitter, always
 from plait.placement.head_plan import plan_for
@@ -88,11 +88,22 @@ class Placer:
         found = extract(trace)
         return [] if found.profile is None else self.profile_updated(job_id, found.profile, now_s, found.anchor_s)
 
+    def traced(self, job_id: str, look: Look, now_s: float) -> list[Decision]:
+        """As `trace_updated` of what `look` sees, which is asked only once a decision may come of it."""
+        placed = self._placed(job_id)
+        due = [(look, now_s)]
+        if self.is_sharing and placed.is_shared:
+            due = self._placements.watches[job_id].due_looks(look, now_s)
+        decisions: list[Decision] = []
+        for seen, at_s in due:
+            found = seen()
+            if found.profile is not None:
+                decisions += self.profile_updated(job_id, found.profile, at_s, found.anchor_s)
+        return decisions
+
     def profile_updated(self, job_id: str, profile: JobProfile, now_s: float, anchor_s: float) -> list[Decision]:
         """As `trace_updated`, for who has extracted it; a period began at `anchor_s`."""
-        placed = self.groups.jobs.get(job_id)
-        if placed is None:
-            raise StateError(f"job {job_id} is not placed.", "Traces are of running jobs.")
+        placed = self._placed(job_id)
         self.profiles.setdefault(placed.job.kind, profile)
         if not self.is_sharing:
             return []
@@ -102,6 +113,12 @@ class Placer:
             return []
         self.profiles[placed.job.kind] = profile
         return self._place_anew(placed, profile, now_s, anchor_s)
+
+    def _placed(self, job_id: str) -> PlacedJob:
+        placed = self.groups.jobs.get(job_id)
+        if placed is None:
+            raise StateError(f"job {job_id} is not placed.", "Traces are of running jobs.")
+        return placed
 
     def estimated_start_s(self, now_s: float) -> float | None:
         """The latest start of the head of the queue, by expected ends; None if nobody waits, or too few ends are known."""

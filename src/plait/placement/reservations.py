@@ -122,8 +122,8 @@ class Reservations:
     def _put(self, reservation: int, index: int, claim: Claim) -> None:
         for number, part in enumerate(claim.slices):
             key = (reservation, index, number)
+            entry = _Entry(claim.start_s, claim.end_s, claim.share)
             for device in part.devices:
-                entry = _Entry(claim.start_s, claim.end_s, claim.share)
                 self._shares.setdefault((part.node_id, device), {})[key] = entry
             for tier, amount in _amounts(claim.each, len(part.devices)):
                 if amount:

@@ -77,14 +77,13 @@ class _NodeGroup:
     """Most of each tier on one node."""
 
     def refresh(self) -> None:
-        states = self.nodes.values()
-        self.largest = max((len(state.free) for state in states), default=0)
-        self.whole = sum(state.node.num_devices for state in states if state.is_whole)
-        self.best = Bytes(
-            max((state.node.memory.device for state in states), default=0),
-            max((state.host for state in states), default=0),
-            max((state.disk for state in states), default=0),
-        )
+        largest = whole = device = host = disk = 0
+        for state in self.nodes.values():
+            node, num_free = state.node, len(state.free)
+            largest = max(largest, num_free)
+            whole += num_free if num_free == node.num_devices else 0
+            device, host, disk = max(device, node.memory.device), max(host, state.host), max(disk, state.disk)
+        self.largest, self.whole, self.best = largest, whole, Bytes(device, host, disk)
 
 
 class ResourceView:
@@ -149,9 +148,10 @@ class ResourceView:
         other = ResourceView()
         for name, group in self._groups.items():
             states = {key: _NodeState(state.node, set(state.free), state.host, state.disk) for key, state in group.nodes.items()}
-            other._groups[name] = _NodeGroup(states)
-            other._group_of.update(dict.fromkeys(states, other._groups[name]))
-            other._touch(other._groups[name])
+            copied = other._groups[name] = _NodeGroup(states, group.largest, group.whole, group.best)
+            other._group_of.update(dict.fromkeys(states, copied))
+            if id(group) in self._changed:
+                other._touch(copied)
         return other
 
     def find(self, devices: int, each: Bytes = NOTHING) -> tuple[Slice, ...] | None:

@@ -3,12 +3,11 @@
 - `FOLDER/contents/KEY` is a content, `FOLDER/groups/*.json` says what a group consists of. A group appears, or changes, in one
   step, after all of its contents are on the disk.
 - What no group refers to when a folder is opened is removed: a crash left it.
-- One process at a time holds a folder.
+- One process at a time holds a folder. One that outlives its killed controller is waited for.
 - What no group refers to any more is kept to be written over, which takes no new blocks. Should it be under its key again after a
   crash, nothing refers to it.
 """
 
-import fcntl
 import logging
 import os
 import uuid
@@ -25,6 +24,7 @@ from plait.residency.spares import SpareFile, SpareFiles
 from plait.residency.tensor_group import TensorGroup, is_private
 from plait.state.durable import TEMPORARY_PREFIX, make_folder, remove_temporaries, replace_file, sync_folder
 from plait.state.tensor_file import digest_bytes
+from plait.state.writer_lock import ORPHAN_GRACE_S, WriterLock
 from plait.types.errors import StateError
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 class DiskStore:
-    """`StateError` if another process holds the folder. Threads may write and read different contents at a time.
+    """`StateError` if another process goes on holding the folder. Threads may write and read different contents at a time.
 
     Unless it `lasts`, nothing is there when a folder is opened, no group is published, and nobody waits for the disk. `spares` are
     the caller's to bound.
@@ -53,7 +53,7 @@ class DiskStore:
         self._contents, self._groups = folder / "contents", folder / "groups"
         make_folder(self._contents)
         make_folder(self._groups)
-        self._descriptor = _lock(folder)
+        self._lock = WriterLock(folder, ORPHAN_GRACE_S)
         self.groups = self._open_groups()
         """As found when the folder was opened."""
         self._remove_unreferenced()
@@ -177,7 +177,7 @@ class DiskStore:
 
     def close(self) -> None:
         self.spares.clear()
-        os.close(self._descriptor)
+        self._lock.release()
 
 
 def _decode(content: bytes) -> TensorGroup:
@@ -185,13 +185,3 @@ def _decode(content: bytes) -> TensorGroup:
     if digest_bytes(bytes(envelope.group)) != envelope.digest:
         raise ValueError("its digest is another")
     return msgspec.json.decode(envelope.group, type=TensorGroup)
-
-
-def _lock(folder: Path) -> int:
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StateError(f"another process uses {folder}.", "Give each process a disk folder of its own.") from None
-    return descriptor

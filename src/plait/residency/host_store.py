@@ -42,7 +42,7 @@ class HostStore:
 
     def __init__(self, folder: Path) -> None:
         self._pool, self._users, self.spares = folder / "pool", folder / "users", SpareFiles()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # The memory of one user is no other's.
+        _make_own(folder)
         for path in (self._pool, self._users):
             path.mkdir(exist_ok=True)
         self._lock_descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -187,6 +187,13 @@ class HostStore:
             _remove_unused(self._pool.iterdir())
         os.close(self._descriptor)
         os.close(self._lock_descriptor)
+
+
+def _make_own(folder: Path) -> None:
+    """The memory of one user is no other's: in a place where all may write, another may have been there first."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise StateError(f"{folder} belongs to another user.", "Have it removed, or keep state elsewhere.")
 
 
 def _map(path: Path, num_bytes: int) -> mmap.mmap | None:

@@ -60,9 +60,9 @@ class GroupQueue:
         self._check_new(call)
         self._num_added += 1
         entry = Entry(call.arrival_s, self._num_added, call, kind_of(call), (call.deployment, call.stream))
-        self._put(entry)
-        if len(self._streams[entry.stream_key]) == 1:
-            self._lead(entry.stream_key)
+        running = self._running
+        if self._put(entry) == 1 and (running is None or running.stream_key != entry.stream_key):
+            self._fronts.add(entry)
 
     def start(self, call: FunctionCall, now_s: float) -> None:
         """`add` and `next` in one, of a call that comes while nothing waits or runs. PlaitError if something does."""
@@ -98,7 +98,8 @@ class GroupQueue:
             self._services.observe(entry.call, service_s)
         self._running = None
         self.totals.end(now_s - self._started_s, service_s)
-        self._lead(entry.stream_key)
+        if entry.stream_key in self._streams:
+            self._lead(entry.stream_key)
 
     def put_back(self, call_id: str) -> None:
         """The running call is to run again, as if it had not started: its worker was lost. PlaitError if it does not run."""
@@ -132,12 +133,16 @@ class GroupQueue:
                 "Give a size of 0 or more and a finite time.",
             )
 
-    def _put(self, entry: Entry) -> None:
-        """At the end of its stream."""
+    def _put(self, entry: Entry) -> int:
+        """At the end of its stream; how many wait there now."""
         call = entry.call
-        self._streams.setdefault(entry.stream_key, OrderedDict())[call.call_id] = entry
+        stream = self._streams.get(entry.stream_key)
+        if stream is None:
+            stream = self._streams[entry.stream_key] = OrderedDict()
+        stream[call.call_id] = entry
         self._entries[call.call_id] = entry
         self._num_waiting[call.deployment] = self._num_waiting.get(call.deployment, 0) + 1
+        return len(stream)
 
     def _take(self, entry: Entry) -> None:
         """Out of those that wait."""
@@ -149,7 +154,7 @@ class GroupQueue:
             del self._streams[key]
         if not self._num_waiting[call.deployment]:
             del self._num_waiting[call.deployment]
-        if self._fronts.discard(entry):
+        if self._fronts.discard(entry) and stream:
             self._lead(key)
 
     def _lead(self, stream_key: tuple[str, str]) -> None:

@@ -58,10 +58,11 @@ class Hrrs:
         if len(heads) == 1:
             return heads[0]
         costs_s = expected_s(heads, service_s, setup_s)
-        until_s = now_s + self.lookahead * sum(costs_s) / len(costs_s)
+        until_s, most = now_s + self.lookahead * sum(costs_s) / len(costs_s), self._max_ratio
         best, best_ratio = heads[0], -1.0
         for call, cost_s in zip(heads, costs_s, strict=True):
-            ratio = self._ratio(until_s - call.arrival_s, cost_s)
+            wait_s = until_s - call.arrival_s
+            ratio = 0.0 if wait_s <= 0 else wait_s / cost_s if wait_s < most * cost_s else most
             if ratio > best_ratio:
                 best, best_ratio = call, ratio
         return best
@@ -69,15 +70,16 @@ class Hrrs:
     def served(self, call: FunctionCall) -> None:
         pass
 
-    def _ratio(self, wait_s: float, cost_s: float) -> float:
-        if wait_s <= 0:
-            return 0.0
-        return wait_s / cost_s if wait_s < self._max_ratio * cost_s else self._max_ratio
-
 
 def expected_s(
     heads: Sequence[FunctionCall], service_s: Callable[[FunctionCall], float], setup_s: Callable[[str], float]
 ) -> list[float]:
     """Setup and service of each; a deployment's setup is asked for once."""
-    setups_s = {name: setup_s(name) for name in {call.deployment for call in heads}}
-    return [service_s(call) + setups_s[call.deployment] for call in heads]
+    setups_s: dict[str, float] = {}
+    costs_s: list[float] = []
+    for call in heads:
+        name = call.deployment
+        if name not in setups_s:
+            setups_s[name] = setup_s(name)
+        costs_s.append(service_s(call) + setups_s[name])
+    return costs_s

@@ -16,8 +16,16 @@ class MovingAverage:
         """So many equal values, one after another."""
         num, found = self.count, self.value
         self.count = last = num + count
-        for early in range(num + 1, min(last, NUM_MEAN) + 1):
-            found += (value - found) * (1 / early)
-        for _ in range(last - max(num, NUM_MEAN)):
+        if num < NUM_MEAN:
+            for early in range(num + 1, min(last, NUM_MEAN) + 1):
+                found += (value - found) * (1 / early)
+            count = last - NUM_MEAN
+        for _ in range(count):
             found += (value - found) * STEP
         self.value = found
+
+    def copy(self) -> "MovingAverage":
+        """That goes its own way."""
+        other = MovingAverage()
+        other.count, other.value = self.count, self.value
+        return other

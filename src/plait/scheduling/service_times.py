@@ -29,7 +29,8 @@ def size_class(size_tokens: int) -> int:
 
 
 def kind_of(call: FunctionCall) -> Kind:
-    return call.deployment, call.function, size_class(call.size_tokens)
+    size_tokens = call.size_tokens
+    return call.deployment, call.function, size_class(size_tokens) if size_tokens else 0
 
 
 class ServiceTimes:
@@ -37,14 +38,16 @@ class ServiceTimes:
 
     def __init__(self, default_s: float = DEFAULT_S) -> None:
         self._default_s = default_s
-        self._by_kind: dict[Kind, tuple[MovingAverage, MovingAverage]] = {}
-        """Of the kind, and of its function and class of size over all deployments."""
+        self._by_kind: dict[Kind, tuple[MovingAverage, ...]] = {}
+        """Of the kind, and of its function and class of size over all deployments; one for both where no other has it."""
+        self._sole: dict[tuple[str, int], Kind] = {}
+        """(Function, class of size) -> the only kind of it, as long as there is one deployment that has it."""
         self._by_size: dict[tuple[str, str], dict[int, MovingAverage]] = {}
         """The same: (deployment, function) -> class of size; under the deployment "", over all."""
 
     def observe(self, call: FunctionCall, service_s: float, count: int = 1) -> None:
         """Take a measured time, without setup, of so many calls of this kind. PlaitError unless it is finite and at least 0."""
-        if not (math.isfinite(service_s) and service_s >= 0):
+        if not 0 <= service_s < math.inf:
             raise PlaitError(f"service_s of call {call.call_id!r} is {service_s}.", "Give measured seconds, 0 or more.")
         kind = kind_of(call)
         for average in self._by_kind.get(kind) or self._open(kind):
@@ -56,12 +59,25 @@ class ServiceTimes:
         found = self._by_kind.get(kind)
         return found[0].value if found else self._derive(kind)
 
-    def _open(self, kind: Kind) -> tuple[MovingAverage, MovingAverage]:
+    def _open(self, kind: Kind) -> tuple[MovingAverage, ...]:
         deployment, function, size = kind
         own = self._by_size.setdefault((deployment, function), {})[size] = MovingAverage()
-        anywhere = self._by_size.setdefault(("", function), {}).setdefault(size, MovingAverage())
-        self._by_kind[kind] = own, anywhere
-        return own, anywhere
+        everywhere = self._by_size.setdefault(("", function), {})
+        if size not in everywhere:
+            everywhere[size], self._sole[function, size] = own, kind
+            self._by_kind[kind] = (own,)
+        else:
+            self._part(function, size, everywhere)
+            self._by_kind[kind] = own, everywhere[size]
+        return self._by_kind[kind]
+
+    def _part(self, function: str, size: int, everywhere: dict[int, MovingAverage]) -> None:
+        """A second deployment comes: what the first has measured is over all deployments from now on as well as its own."""
+        sole = self._sole.pop((function, size), None)
+        if sole is not None:
+            own = self._by_kind[sole][0]
+            everywhere[size] = own.copy()
+            self._by_kind[sole] = own, everywhere[size]
 
     def _derive(self, kind: Kind) -> float:
         deployment, function, size = kind

@@ -1,8 +1,9 @@
 """Function calls that are submitted together: one, or several, one after another, with equal times and delays between."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from plait.placement.job import Role
 from plait.scheduling.function_call import FunctionCall
@@ -16,8 +17,7 @@ class Progress(NamedTuple):
     """When the latest call ended; None while one runs, or has yet to start."""
 
 
-@dataclass(slots=True)
-class CallStretch:
+class CallStretch(msgspec.Struct):
     """`call` stands for all; it is the first, and the last is `last_call` if that is another function.
 
     `on_ended` is told how many calls have ended: all, or fewer if the stretch was cut. `fill`: how full a rollout's batches are.

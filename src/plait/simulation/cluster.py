@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 import simpy
 
 from plait.placement.decision import Action, Decision, PoolPlacement
-from plait.placement.extraction import extract
 from plait.placement.job import Role
 from plait.placement.placer import Placer
 from plait.placement.policies import Isolated, Pack, Spread, SpreadBackfill
@@ -114,13 +113,9 @@ class SimulatedCluster:
 
     def _step_ended(self, job: SimulatedJob) -> None:
         tracing = self._tracings.get(job.shape.job_id)
-        trace = tracing.step_ended() if tracing is not None else None
-        if trace is None:
-            return
-        found = extract(trace)
-        if found.profile is not None:
-            anchor_s = self.env.now - job.own_s + found.anchor_s
-            self._apply(self.placer.profile_updated(job.shape.job_id, found.profile, self.env.now, anchor_s))
+        look = tracing.step_ended(self.env.now) if tracing is not None else None
+        if look is not None:
+            self._apply(self.placer.traced(job.shape.job_id, look, self.env.now))
 
     def _ended(self, job: SimulatedJob) -> None:
         job_id = job.shape.job_id

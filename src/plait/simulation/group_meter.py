@@ -9,6 +9,8 @@ from plait.simulation.call_stretch import CallStretch
 from plait.simulation.distribution import Distribution
 from plait.simulation.timeline import Timeline
 
+ROLLOUT = Role.ROLLOUT
+"""Members of an enumeration are looked up slowly, and this one with every call."""
 ACTIVITIES = ("held", "busy", "setup")
 
 
@@ -87,7 +89,7 @@ class GroupMeter:
         cluster, num_devices = self._cluster, self.num_devices
         service_s = num_ended * work.call_s + (part_s if is_kept else 0.0)
         lost_s = 0.0 if is_kept else part_s
-        if work.role is Role.ROLLOUT:
+        if work.role is ROLLOUT:
             cluster.rollout_device_s += service_s * num_devices
             cluster.filled_device_s += work.fill * service_s * num_devices
             self._has_rolled_out = True

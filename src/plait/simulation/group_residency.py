@@ -10,8 +10,11 @@ from plait.residency.holdings import Contents
 from plait.residency.ledger import ResidencyLedger
 from plait.residency.rates import Route, TransferRates
 from plait.residency.setup import estimate_setup_s
-from plait.residency.tier import Tier
+from plait.residency.tier import TIERS, Tier
 from plait.simulation.costs import CostModel
+
+DEVICE, HOST, DISK = TIERS
+"""Members of an enumeration are looked up slowly, and these with every switch."""
 
 
 class CostRates(TransferRates):
@@ -24,7 +27,7 @@ class CostRates(TransferRates):
     def estimate_s(self, route: Route, num_bytes: int) -> float:
         if not num_bytes:
             return 0.0
-        if route[1] is Tier.DEVICE:
+        if route[1] is DEVICE:
             return self._switch_s + self._costs.load_s(num_bytes, route[0].value)
         return self._costs.offload_s(num_bytes, route[1].value)
 
@@ -33,7 +36,7 @@ class GroupResidency:
     """The `SetupEstimates` of a group. `budget_bytes`: for state, of all its devices; a deployment that needs more gets it."""
 
     def __init__(self, budget_bytes: int, rates: TransferRates) -> None:
-        self.ledger = ResidencyLedger({Tier.DEVICE: budget_bytes, Tier.HOST: None, Tier.DISK: None})
+        self.ledger = ResidencyLedger({DEVICE: budget_bytes, HOST: None, DISK: None})
         self._budget_bytes = budget_bytes
         self._rates = rates
         self._num_bytes: dict[str, int] = {}
@@ -69,17 +72,21 @@ class GroupResidency:
     def setup_s(self, deployment: str) -> float:
         found = self._known_s.get(deployment)
         if found is None:
-            found = estimate_setup_s(self.ledger, self._rates, least_soon, (deployment,), 0.0)
-            self._known_s[deployment] = found
+            found = self._known_s[deployment] = self._estimate_s(deployment)
         return found
+
+    def _estimate_s(self, deployment: str) -> float:
+        if self.ledger.is_resident(deployment, DEVICE) and not self.ledger.shortfall(DEVICE, 0):
+            return 0.0
+        return estimate_setup_s(self.ledger, self._rates, least_soon, (deployment,), 0.0)
 
     def enter(self, deployment: str, now_s: float) -> float:
         """Seconds until it is on the devices; from now on it is."""
-        self._touch(deployment)
         if deployment == self._latest:
-            return 0.0
+            return 0.0  # And used last: nobody was touched since.
+        self._touch(deployment)
         self._latest = deployment
-        missing = self.ledger.missing(deployment, Tier.DEVICE)
+        missing = self.ledger.missing(deployment, DEVICE)
         if not missing:
             return max(0.0, self._arriving_s.pop(deployment, now_s) - now_s)
         setup_s = self.setup_s(deployment)
@@ -87,16 +94,16 @@ class GroupResidency:
         return setup_s
 
     def _leaving(self, missing: Contents, now_s: float, spared: Collection[str]) -> tuple[str, ...] | None:
-        shortfall = self.ledger.shortfall(Tier.DEVICE, sum(missing.values()))
-        return self.ledger.victims(Tier.DEVICE, shortfall, least_soon, now_s, spared)
+        shortfall = self.ledger.shortfall(DEVICE, sum(missing.values()))
+        return self.ledger.victims(DEVICE, shortfall, least_soon, now_s, spared)
 
     def _bring(self, deployment: str, missing: Contents, leaving: Iterable[str]) -> None:
         for name in leaving:
             self._offload(name)
-        reservation = self.ledger.reserve(Tier.DEVICE, missing)
+        reservation = self.ledger.reserve(DEVICE, missing)
         assert reservation is not None, "victims made room"
         self.ledger.commit(reservation)
-        self.ledger.adopt(Tier.HOST, missing)  # What comes from disk comes through host memory.
+        self.ledger.adopt(HOST, missing)  # What comes from disk comes through host memory.
         self._unsaved.discard(deployment)
         self._moved()
 
@@ -104,17 +111,15 @@ class GroupResidency:
 
     @property
     def resident(self) -> tuple[str, ...]:
-        return tuple(name for name in self._num_bytes if not self.ledger.missing(name, Tier.DEVICE))
+        return tuple(name for name in self._num_bytes if self.ledger.is_resident(name, DEVICE))
 
     def stage(self, deployment: str, kept: Collection[str]) -> tuple[str, ...] | None:
         """It is as good as there; None: there is no room beside those that are kept. `begin` follows."""
-        missing = self.ledger.missing(deployment, Tier.DEVICE)
+        missing = self.ledger.missing(deployment, DEVICE)
         leaving = self._leaving(missing, 0.0, {deployment, *kept})
         if leaving is None:
             return None
-        offload_s = self._rates.estimate_s(
-            (Tier.DEVICE, Tier.HOST), sum(self._num_bytes[name] for name in leaving if self._is_last(name))
-        )
+        offload_s = self._rates.estimate_s((DEVICE, HOST), sum(self._num_bytes[name] for name in leaving if self._is_last(name)))
         for name in leaving:
             self._offload(name)
         self._arriving_s[deployment] = offload_s + self.setup_s(deployment)
@@ -132,7 +137,7 @@ class GroupResidency:
         if deployment in self._unsaved:
             return
         self._unsaved.add(deployment)
-        for tier in (Tier.HOST, Tier.DISK):
+        for tier in (HOST, DISK):
             if self.ledger.has(tier, deployment):
                 self.ledger.discard(tier, deployment)
                 self._known_s.clear()
@@ -141,9 +146,9 @@ class GroupResidency:
         ledger = self.ledger
         self._arriving_s.pop(name, None)
         if self._is_last(name):
-            ledger.adopt(Tier.HOST, ledger.contents(name))
+            ledger.adopt(HOST, ledger.contents(name))
             self._unsaved.discard(name)
-        ledger.discard(Tier.DEVICE, name)
+        ledger.discard(DEVICE, name)
         self._moved()
 
     def _touch(self, deployment: str) -> None:
@@ -152,11 +157,11 @@ class GroupResidency:
         self.ledger.touch(deployment, self._num_uses)
 
     def _is_last(self, name: str) -> bool:
-        return self.ledger.is_last(Tier.DEVICE, name)
+        return self.ledger.is_last(DEVICE, name)
 
     def _fit_budget(self) -> None:
         sizes = sorted(self._num_bytes.values())
-        budget = self.ledger.budgets[Tier.DEVICE] = max(self._budget_bytes, *sizes, 0)
+        budget = self.ledger.budgets[DEVICE] = max(self._budget_bytes, *sizes, 0)
         self._do_two_fit = len(sizes) > 1 and sum(sizes[:2]) <= budget
         self._moved()
 
@@ -164,4 +169,3 @@ class GroupResidency:
         """Or joined, or left."""
         self._known_s.clear()
         self.may_stage = self._do_two_fit and len(self.resident) < len(self._num_bytes)
-        self._known_s.clear()

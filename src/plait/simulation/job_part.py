@@ -8,14 +8,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from plait.placement.demand_trace import FunctionRecord
 from plait.placement.job import Role
 from plait.scheduling.function_call import FunctionCall
 from plait.simulation.call_stretch import CallStretch
+from plait.simulation.ended_calls import EndedCalls
 from plait.simulation.groups import SimulatedGroup
 from plait.simulation.job_shape import PartShape
 
-OnRecord = Callable[[FunctionRecord], None]
+ROLLOUT, TRAIN = Role.ROLLOUT, Role.TRAIN
+"""Members of an enumeration are looked up slowly, and these with every call."""
+OnRecord = Callable[[EndedCalls], None]
 
 
 @dataclass(slots=True)
@@ -45,10 +47,15 @@ class JobPart:
     own_s: float = 0.0
     work: CallStretch | None = None
     """The latest that was submitted."""
+    stream: str = field(init=False)
+    """Of its calls in a queue."""
     _last: FunctionCall | None = field(default=None, repr=False)
     _num_issued: int = field(default=0, repr=False)
     _num_told: int = field(default=0, repr=False)
     """Calls of what runs whose end was told already."""
+
+    def __post_init__(self) -> None:
+        self.stream = self.role.value
 
     def draw(self, steps: int) -> None:
         """What the calls of the next step will take."""
@@ -68,9 +75,9 @@ class JobPart:
         self.is_withdrawn = False
         self.call_id = f"{self.deployment}/{self._num_issued}"
         num_calls = self.calls_left if self.left_s == self.call_s else 1
-        is_training = self.role is Role.TRAIN
+        is_training = self.role is TRAIN
         function = "sample" if not is_training else "forward_backward" if self.calls_left > 1 else "optim_step"
-        call = FunctionCall(self.call_id, self.deployment, function, self.role.value, 0, now_s)
+        call = FunctionCall(self.call_id, self.deployment, function, self.stream, 0, now_s)
         last = self._last_call() if num_calls > 1 and is_training else None
         self.work = CallStretch(call, self.role, self.left_s, self.on_ended, num_calls, self.shape.delay_s, fill, last, num_calls)
         self.group.submit(self.work)
@@ -78,7 +85,7 @@ class JobPart:
     def _last_call(self) -> FunctionCall:
         """Of a training step. It stands for its kind, never by itself: one for all steps."""
         if self._last is None:
-            self._last = FunctionCall(f"{self.deployment}/last", self.deployment, "optim_step", self.role.value, 0, 0.0)
+            self._last = FunctionCall(f"{self.deployment}/last", self.deployment, "optim_step", self.stream, 0, 0.0)
         return self._last
 
     def ended(self, num_calls: int, record: OnRecord | None) -> None:
@@ -88,9 +95,10 @@ class JobPart:
         self._num_told = 0
         own_s, call_s, delay_s = self.own_s, self.call_s, self.shape.delay_s
         self.calls_left -= num_calls
-        for left in range(self.calls_left + num_calls - 1, self.calls_left - 1, -1):
-            own_s += call_s
-            own_s += delay_s if left else self.after_s
+        for _ in range(num_calls - 1):
+            own_s = own_s + call_s + delay_s
+        if num_calls:
+            own_s = own_s + call_s + (delay_s if self.calls_left else self.after_s)
         self.own_s, self.left_s, self.call_id = own_s, call_s, ""
 
     def tell(self, record: OnRecord | None) -> None:
@@ -102,19 +110,14 @@ class JobPart:
             self._num_told = num_ended
 
     def _tell(self, num_ended: int, record: OnRecord) -> None:
-        function = "sample" if self.role is Role.ROLLOUT else "train"
-        devices, num_bytes, start_s = self.shape.num_devices, self.shape.bytes_per_device, self.own_s
-        for index in range(num_ended):
-            end_s = start_s + self.call_s
-            if index >= self._num_told:
-                record(FunctionRecord(start_s, end_s, function, self.role, devices, num_bytes))
-            start_s = end_s + self.shape.delay_s
+        if num_ended > self._num_told:
+            record(EndedCalls(self.role, self.shape, self.own_s, self.call_s, self._num_told, num_ended))
 
     def withdraw(self, is_kept: bool, record: OnRecord | None) -> None:
         """From its group. `is_kept`: what of a rollout's call is done is; a training call starts anew."""
         if not self.call_id or self.group is None:
             return
-        is_kept = is_kept and self.role is Role.ROLLOUT
+        is_kept = is_kept and self.role is ROLLOUT
         num_ended, ran_s = self.group.withdraw(self.call_id, is_kept)
         left_s = self.left_s
         self.ended(num_ended, record)

@@ -44,7 +44,7 @@ class SimulatedJob:
 
     @property
     def record(self) -> OnRecord | None:
-        """Told of each call that ended while it was set; of those of a stretch, when that ends or when this is changed."""
+        """Told of the calls that ended while it was set; of those of a stretch, when that ends or when this is changed."""
         return self._record
 
     @record.setter
@@ -147,15 +147,13 @@ class SimulatedJob:
 
     def _ended(self, part: JobPart, num_calls: int) -> None:
         since_s = part.work.ended_s if part.work is not None else None
-        part.ended(num_calls, self.record)
-        if not part.calls_left and part.after_s:
+        part.ended(num_calls, self._record)
+        if part.calls_left:
+            self._wait(part, since_s) if part.shape.delay_s else self._issue(part)
+        elif part.after_s:
             self._later(part.after_s, lambda: self._step_ended(part))
-        elif not part.calls_left:
-            self._step_ended(part)
-        elif part.shape.delay_s:
-            self._wait(part, since_s)
         else:
-            self._issue(part)
+            self._step_ended(part)
 
     def _step_ended(self, part: JobPart) -> None:
         part.step_ended()

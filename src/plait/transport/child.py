@@ -62,7 +62,12 @@ class ChildProcess:
             except BaseException:
                 ours.close()
                 raise
-        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours)
+        except BaseException:
+            process.kill_group()
+            ours.close()
+            raise
         return cls(name or module, process, reader, writer)
 
     @property

@@ -96,11 +96,36 @@ class FakeLink:
         self._unlock(lambda key: True)
         self._on_lost(WorkerFailure(f"process {self.pid} of {self.settings.name} was killed"))
 
+    def hang(self) -> None:
+        """Until it is to `go_on`."""
+        self._task.cancel()
+
+    held_back: list[ToGroup] | None = None
+    """Work that is not done yet; None: all is done as it comes."""
+
+    def holds_back(self, kind: type) -> bool:
+        """A message of this kind."""
+        return any(isinstance(frame, Pass) and isinstance(frame.message, kind) for frame in self.held_back or ())
+
+    def go_on(self, *kinds: type) -> None:
+        """With work of these kinds that was held back; without kinds, with all, and what comes."""
+        if self._task.cancelled():
+            self._task = asyncio.create_task(self._serve())
+        held, self.held_back = self.held_back or [], [] if kinds else None
+        for frame in held:
+            if self.held_back is None or isinstance(frame, kinds):
+                self._handle(frame)
+            else:
+                self.held_back.append(frame)
+
     async def _serve(self) -> None:
         while True:
             frame = await self._inbox.get()
             await asyncio.sleep(self.disk.chance.choice((0.0, 0.0, 0.001)))
-            self._handle(frame)
+            if self.held_back is not None and isinstance(frame, Host | Pass | RunCall):
+                self.held_back.append(frame)
+            else:
+                self._handle(frame)
 
     def _handle(self, frame: ToGroup) -> None:
         match frame:

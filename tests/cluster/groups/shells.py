@@ -109,6 +109,7 @@ class ShellRoom:
         assert not ledger.num_reservations
         assert not memory._mover._moving
         assert memory._num_beside == 0
+        assert all(memory._acquired.values())
         buffers = {key: buffer.numel() for key, buffer in memory._stores.device._buffers.items()}
         rooms = {room: size for owned in memory._rooms.values() for room, size in owned.items()}
         assert ledger._present[Tier.DEVICE] == buffers | rooms

@@ -113,6 +113,15 @@ def test_chunks_that_go_on_past_their_budgets_end_as_soon_as_somebody_waits() ->
     assert process.ended_stretches == ["a"]
 
 
+def test_only_who_samples_is_told_to_keep_to_budgets_as_it_winds_down() -> None:
+    process = group()
+    process.send("a", SubmitChunks((chunk("r1"),)))
+    for deployment in "ab":
+        process.dispatcher.wind_down(deployment)
+    process.exchange()
+    assert process.ended_stretches == ["a"], "who only trains ends at what it does not know"
+
+
 def test_a_cancelled_request_is_answered_once_wherever_it_is() -> None:
     process = group()
     process.send("b", backward("m", 1))

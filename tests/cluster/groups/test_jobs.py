@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from plait.cluster.groups.factory import WorkerFactory, grouped
+from plait.cluster.groups.worker_group import WorkerGroup
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.config.run import RunSettings
 from plait.observe.events import AnyEvent, StepCommitted, WorkerLost
 from plait.observe.log import read_latest_events
 from plait.state.rundir import RunDirectory
 from plait.tasks.driver import RunDriver
+from plait.types.errors import WorkerFailure
 from tests.cluster.groups.jobs import Digests, job_settings, make_group, run_job
 from tests.runs import tiny_task
 
@@ -121,8 +123,17 @@ def test_a_job_survives_the_loss_of_its_group(folder: Path, alone: dict[str, Dig
     assert sorted(lost) == ["rollout", "train"], "each of its workers hears of it once"
 
 
-def test_a_job_that_moves_in_the_midst_trains_what_it_trains_alone(folder: Path, alone: dict[str, Digests]) -> None:
+def test_a_job_that_moves_in_the_midst_trains_what_it_trains_alone(
+    folder: Path, alone: dict[str, Digests], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each starts at a group of its own; then they share one."""
+    losses, on_lost = list[WorkerFailure](), WorkerGroup._on_lost
+
+    def note_loss(group: WorkerGroup, failure: WorkerFailure) -> None:
+        losses.append(failure)
+        on_lost(group, failure)
+
+    monkeypatch.setattr(WorkerGroup, "_on_lost", note_loss)
     directories = {job: RunDirectory.create(folder, f"moved-{job}", "") for job in "ab"}
     starts: dict[str, str] = {}
     moves: list[asyncio.Task[bool]] = []
@@ -156,6 +167,7 @@ def test_a_job_that_moves_in_the_midst_trains_what_it_trains_alone(folder: Path,
     assert sorted(starts.values()) == ["g0", "g1"]
     events = [event for directory in directories.values() for event in read_latest_events(directory.events)]
     assert not [event for event in events if isinstance(event, WorkerLost)], "a move is no loss"
+    assert not losses, "nor of those who stay"
 
 
 def slow_settings(folder: Path, job: str) -> RunSettings:

@@ -89,8 +89,9 @@ class GroupDispatcher:
         return not (is_running or has_samples or self.queue.waiting(deployment).num_calls)
 
     def wind_down(self, deployment: str) -> None:
-        """Nothing more will be sent: what runs keeps to its budget."""
-        self._frames.append(Pass(deployment, EndStretches()))
+        """Nothing more will be sent: chunks that run keep to their budgets. Who only trains would not know what is meant."""
+        if self._samples[deployment].has_running:
+            self._frames.append(Pass(deployment, EndStretches()))
 
     def send(self, deployment: str, message: ToWorker, now_s: float) -> None:
         match message:

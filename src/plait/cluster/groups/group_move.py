@@ -6,17 +6,23 @@
 4. From now on they are at the new group. Adapters are opened there from their records, generations go on from the tokens that had
    come back: the same bits as without the move. What was held back meanwhile is sent in its order.
 
-If a process is lost before step 3, nothing has moved, and the loss takes its usual way; after it, as a loss at the new group.
+If a process is lost before step 3, or has not come back from an earlier loss, nothing has moved, and the loss takes its usual way;
+after it, as a loss at the new group.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from plait.cluster.all_of import all_of
 from plait.cluster.groups.worker_group import WorkerGroup
 from plait.types.errors import WorkerFailure
 
 if TYPE_CHECKING:
     from plait.cluster.groups.grouped_workers import GroupedWorkers
+
+PATIENCE_S = 10.0
+"""How long a group's process may take to let go of a deployment at the end; it is at work on slices of a call meanwhile."""
 
 
 class MoveListener(Protocol):
@@ -38,8 +44,10 @@ async def move(workers: "GroupedWorkers", goal: WorkerGroup) -> bool:
         await _bring_up(workers, goal)
         workers.is_moving = True
         listener.move_begins()
-        await asyncio.gather(*(source.drain(deployment) for deployment in workers.deployments))
-        if not _all_up(workers, source) or not _all_up(workers, goal):
+        was_up = _all_up(workers, source)  # Who comes up only now may have begun something of which the drain knows nothing.
+        if was_up:
+            await asyncio.gather(*(source.drain(deployment) for deployment in workers.deployments))
+        if not was_up or not _all_up(workers, source) or not _all_up(workers, goal):
             _resume(workers, has_moved=False, is_up=_all_up(workers, source))
             await _let_go(workers, goal)
             return False
@@ -50,7 +58,7 @@ async def move(workers: "GroupedWorkers", goal: WorkerGroup) -> bool:
         if workers.group is source:
             if workers.is_moving:
                 _resume(workers, has_moved=False, is_up=_all_up(workers, source))
-            await _let_go(workers, goal)
+            await _let_go(workers, goal, PATIENCE_S)
         raise
 
 
@@ -70,23 +78,31 @@ def _switch(workers: "GroupedWorkers", goal: WorkerGroup) -> None:
     failure = WorkerFailure(f"worker group {goal.settings.name} was lost while {workers.owner} moved there")
     listeners = {f"{workers.owner}/{one.name}": workers.listener(one, goal) for one in workers.configurations}
     for heard in listeners.values():
-        heard.on_lost(failure)
+        _tell(workers, heard.on_lost, failure)
     _resume(workers, has_moved=True, is_up=False)
     for deployment, heard in listeners.items():
         if workers.failure is not None:
             heard.on_failed(workers.failure)
         elif goal.is_up(deployment):
-            heard.on_ready()
+            _tell(workers, heard.on_ready)
 
 
 def _resume(workers: "GroupedWorkers", has_moved: bool, is_up: bool) -> None:
     workers.is_moving = False
     assert workers.on_move is not None, "there is no move without one"
-    workers.on_move.move_ends(has_moved, is_up)
+    _tell(workers, workers.on_move.move_ends, has_moved, is_up)
 
 
-async def _let_go(workers: "GroupedWorkers", group: WorkerGroup) -> None:
-    await asyncio.gather(*(group.detach(deployment) for deployment in workers.deployments))
+def _tell(workers: "GroupedWorkers", handler: Callable[..., None], *arguments: object) -> None:
+    """An error of the owner's handler is what it failed with: raised further it would be the move's, and the owner would wait."""
+    try:
+        handler(*arguments)
+    except Exception as error:
+        workers.on_failed(error)
+
+
+async def _let_go(workers: "GroupedWorkers", group: WorkerGroup, patience_s: float | None = None) -> None:
+    await all_of([group.detach(deployment, patience_s) for deployment in workers.deployments])
 
 
 def _all_up(workers: "GroupedWorkers", group: WorkerGroup) -> bool:

@@ -10,16 +10,13 @@ from collections.abc import Callable, Sequence
 
 from plait.cluster.all_of import all_of
 from plait.cluster.groups.expected_bytes import expected_bytes
-from plait.cluster.groups.group_move import MoveListener, move
+from plait.cluster.groups.group_move import PATIENCE_S, MoveListener, move
 from plait.cluster.groups.worker_group import WorkerGroup
 from plait.cluster.groups.worker_groups import WorkerGroups
 from plait.cluster.messages import ROLLOUT, Configure, FromWorker, Ready, SubmitChunks, ToWorker
 from plait.cluster.model_messages import ScorePrompt
 from plait.placement.job import DEFAULT_SLO
 from plait.types.errors import WorkerFailure
-
-PATIENCE_S = 10.0
-"""How long a group's process may take to let go of a deployment at the end; it is at work on slices of a call meanwhile."""
 
 
 class GroupedWorkers:
@@ -39,7 +36,7 @@ class GroupedWorkers:
         max_slowdown: float = DEFAULT_SLO,
     ) -> None:
         self.groups, self.owner, self.configurations = groups, owner, configurations
-        self._on_message, self._on_lost, self._on_ready, self._on_failed = on_message, on_lost, on_ready, on_failed
+        self._on_message, self._on_lost, self._on_ready, self.on_failed = on_message, on_lost, on_ready, on_failed
         self.max_slowdown = max_slowdown
         self._attached: set[str] = set()
         self._move: asyncio.Task[bool] | None = None
@@ -161,6 +158,6 @@ class DeploymentListener:
 
     def on_failed(self, error: Exception) -> None:
         if self._is_heard:
-            self._workers._on_failed(error)
+            self._workers.on_failed(error)
         else:
             self._workers.failure = error

@@ -95,6 +95,8 @@ class MovingMemory(StateManager):
         super().release(name)
         with self._changed:
             self._acquired[name] -= 1
+            if not self._acquired[name]:
+                del self._acquired[name]
 
     def is_acquired(self, name: str) -> bool:
         return self._acquired[name] > 0

@@ -16,6 +16,7 @@ import msgspec
 
 from plait.cluster.executors.carrier import Executor
 from plait.cluster.executors.process import ProcessExecutor
+from plait.cluster.groups.departures import Departures
 from plait.cluster.groups.dispatcher import GroupDispatcher
 from plait.cluster.groups.group_demand import GroupDemand
 from plait.cluster.groups.group_link import GroupLink
@@ -37,7 +38,7 @@ class WorkerGroup:
         self._clock, self._restarts = clock, Restarts(max_restarts, clock)
         self._executor = executor or ProcessExecutor()
         self._members: dict[str, Member] = {}
-        self._leaving: dict[str, asyncio.Future[None]] = {}
+        self._departures = Departures()
         self._draining: dict[str, asyncio.Future[None]] = {}
         self._link: GroupLink | None = None
         self._changing = asyncio.Lock()
@@ -108,16 +109,17 @@ class WorkerGroup:
         member = self._members.pop(deployment, None)
         if member is not None and not member.hosting.done():
             member.hosting.set_exception(ConfigError(f"deployment {deployment!r} has left.", "Attach it again."))
-        if member is not None and self._link is not None:
-            self._leaving[deployment] = asyncio.get_running_loop().create_future()
-            self._unhost(deployment)
-            await asyncio.wait([self._leaving[deployment]], timeout=patience_s)
-            self._leaving.pop(deployment, None)
-        if not self._members and not self._leaving:
-            await self.close()
+        try:
+            if member is not None and self._link is not None:
+                self._unhost(deployment)
+                await self._departures.wait(deployment, patience_s)
+        finally:  # Who does not wait any longer leaves no process without deployments.
+            if not self._members and not self._departures.are_awaited:
+                await self.close()
 
     def _unhost(self, deployment: str) -> None:
         if self._link is not None:
+            self._departures.told(deployment)
             self.dispatcher.unhost(deployment, self._clock())
             self._flush()
 
@@ -126,11 +128,16 @@ class WorkerGroup:
             self._restarting.cancel()
         async with self._changing:  # Who comes meanwhile finds nothing of the old process.
             link, self._link = self._link, None
-            if link is not None:
-                await link.close()
-            for deployment in list(self._leaving):
-                self._left(deployment)
-            self.dispatcher.lose_all()
+            try:
+                if link is not None:
+                    await link.close()
+            finally:
+                self._forget_process()
+
+    def _forget_process(self) -> None:
+        """It is gone; the next one knows nothing of what it had."""
+        self._departures.end_all()
+        self.dispatcher.lose_all()
 
     # ---- the process
 
@@ -167,12 +174,12 @@ class WorkerGroup:
                 self.dispatcher.prefetched(frame)
             case Unhosted(deployment, footprints, resident):
                 self.dispatcher.residents.report(footprints, resident)
-                self._left(deployment)
+                self._departures.answered(deployment)
         self._flush()
 
     def _take(self, deployment: str, message: FromWorker) -> None:
         member = self._members.get(deployment)
-        if member is None:
+        if member is None or self._departures.is_under_way(deployment):
             return
         if member.is_up or isinstance(message, Starting):
             self._tell(deployment, message)
@@ -189,16 +196,9 @@ class WorkerGroup:
             message = msgspec.structs.replace(message, counters=message.counters | self.dispatcher.counters.snapshot())
         member.tell(lambda listener: listener.on_message(message))
 
-    def _left(self, deployment: str) -> None:
-        future = self._leaving.pop(deployment, None)
-        if future is not None and not future.done():
-            future.set_result(None)
-
     def _on_lost(self, failure: WorkerFailure) -> None:
         self._link = None
-        self.dispatcher.lose_all()
-        for deployment in list(self._leaving):
-            self._left(deployment)
+        self._forget_process()
         were_up = [member for member in self._members.values() if member.is_up]
         for member in list(self._members.values()):
             if not member.is_up and not member.hosting.done():
