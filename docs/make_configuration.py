@@ -220,7 +220,7 @@ def _bounds(metadata: list[Any], annotation: Any) -> str:
     if "pattern" in found:
         text = f"`{found['pattern']}`"
     if "min_length" in found:
-        text = f"at least {found['min_length']}"
+        text = "not empty" if annotation is str else f"at least {found['min_length']}"
     return f", {text}" if text else ""
 
 

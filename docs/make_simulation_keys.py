@@ -28,7 +28,7 @@ TASKS: tuple[tuple[str, type[Settings]], ...] = (
 )  # fmt: skip
 JOBS: tuple[tuple[str, type[Settings]], ...] = (
     ("[[jobs]]", j.JobSettings), ("rollout and train of [[jobs]]", j.PartSettings), ("[[systems]]", j.JobSystem),
-    ("[[failures]]", j.FailureSettings),
+    ("[trace]", j.TraceSettings), ("[[failures]]", j.FailureSettings),
 )  # fmt: skip
 
 

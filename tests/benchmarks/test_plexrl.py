@@ -25,9 +25,9 @@ from benchmarks.plexrl_systems import (
     make_groups,
 )
 from benchmarks.plexrl_table import print_bubbles, print_rows
+from plait.cluster.configurations import configurations
 from plait.cluster.groups import grouped_workers, worker_group
 from plait.cluster.groups.factory import grouped
-from plait.cluster.workers import configurations
 from plait.observe.events import StepCommitted, WorkerSpan
 from tests.cluster.groups.fake_group import Disk
 
@@ -135,6 +135,7 @@ def test_each_deployment_is_in_the_group_that_its_system_says(
         made = [grouped(groups, one.name)(configurations(one, "", 1), 0, *[lambda *_: None] * 4) for one in settings]
         await asyncio.gather(*(workers.start() for workers in made))
         groups.look()
+        groups.placement.settle()
         assert {name: sorted(group.deployments) for name, group in groups.groups.items()} == system.members(jobs)
         assert groups.misplaced() == {}
         assert [len(workers.pids) for workers in made] == [2, 2]

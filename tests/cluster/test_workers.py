@@ -7,9 +7,10 @@ from typing import Any, cast
 import pytest
 
 from plait.cluster.client import WorkerClient
+from plait.cluster.configurations import configurations
 from plait.cluster.executors.carrier import Carrier, WorkerProgram
 from plait.cluster.messages import Configure, FromWorker, Ready, SetThreads, Starting, from_worker
-from plait.cluster.workers import Workers, configurations
+from plait.cluster.workers import Workers
 from plait.config.run import RunSettings
 from plait.types.errors import WorkerFailure
 from tests.runs import tiny_task

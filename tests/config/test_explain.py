@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.config.explain import count_adapter_parameters, count_evaluations, estimate_run
+from plait.config.explain import estimate_run
 from plait.config.load import parse_settings
 from plait.config.run import RunSettings
+from plait.config.task_sizes import count_adapter_parameters, count_evaluations
 from plait.types.model import ModelConfig, RopeScaling
 
 SMOLLM2 = ModelConfig(

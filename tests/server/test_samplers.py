@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from plait.server.checkpoints import CheckpointStore
 from plait.server.database import tenants
 from plait.server.database.database import Database
 from plait.server.errors import ServiceError
@@ -23,7 +22,7 @@ def test_a_number_is_not_used_again_for_another_base_model(tmp_path: Path) -> No
         database = Database.open(f"sqlite:///{tmp_path / 'plait.db'}")
         await database.run(lambda session: tenants.ensure_tenant(session, "ann"))
         sessions = Sessions(database, 60.0, lambda *_: None)
-        samplers = Samplers(database, sessions, CheckpointStore(database), ("small", "large"))
+        samplers = Samplers(database, sessions, ("small", "large"))
         session_id = await sessions.create(ANN, CreateSessionRequest())
 
         def request(base_model: str) -> CreateSamplingSessionRequest:

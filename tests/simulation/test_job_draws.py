@@ -11,8 +11,7 @@ from plait.simulation.job_scenario import JobScenario, JobSettings, JobSystem, P
 from plait.simulation.job_shape import JobShape
 from plait.simulation.job_workload import jobs_of
 from plait.simulation.load_scenario import parse_scenario
-from plait.simulation.philly import PhillyAttempt, PhillyJob
-from plait.simulation.philly_jobs import jobs_of_philly
+from plait.simulation.philly_jobs import nearest_kind
 from plait.simulation.plexrl_jobs import SIZES, PlexrlWorkload, colocated, plexrl_jobs
 from plait.simulation.scenario import TaskScenario
 from tests.simulation.scenarios import JOBS, TASKS
@@ -78,11 +77,15 @@ def test_colocated_jobs_have_all_devices_for_each_part() -> None:
     assert both.rollout.bytes_per_device == job.rollout.bytes_per_device * 8 // 24
 
 
-def test_a_job_of_a_trace_becomes_the_size_whose_ratio_is_nearest() -> None:
-    entries = [PhillyJob(f"j{n}", "u", "v", "Pass", 0.0, (PhillyAttempt(n, 0.0, 7200.0),)) for n in (1, 4, 5, 8, 12)]
-    sizes = [job.model for job in jobs_of_philly(entries, PlexrlWorkload(0, 1.0))]
-    names = [size.model for size in SIZES]
-    assert sizes == [names[0], names[0], names[1], names[1], names[2]]
+def test_a_job_of_a_trace_becomes_the_kind_whose_ratio_is_nearest() -> None:
+    """Of 12, 24 and 60 devices."""
+    kinds = [
+        KIND.model_copy(update={"name": str(4 * num), "rollout": PartSettings(devices=num, seconds=1.0),
+                                "train": PartSettings(devices=3 * num, seconds=1.0)})
+        for num in (3, 6, 15)
+    ]  # fmt: skip
+    found = [nearest_kind(kinds, num).name for num in (1, 16, 18, 36, 40, 500)]
+    assert found == ["12", "12", "24", "24", "60", "60"]
 
 
 def test_caches_have_what_weights_leave_of_all_devices_of_an_engine() -> None:

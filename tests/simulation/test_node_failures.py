@@ -20,6 +20,6 @@ def test_a_failed_node_costs_the_steps_that_were_not_trained() -> None:
 def test_a_cluster_whose_nodes_are_all_lost_is_simulated_to_its_end() -> None:
     """Who watches the clock does not keep it going."""
     failures, hours = [NodeFailure(f"node-{number:04}", 500.0) for number in range(4)], list[float]()
-    result = simulate_jobs(CLUSTER, [JOB], "pack", failures=failures, on_time=hours.append)
+    result = simulate_jobs(CLUSTER, [JOB], "pack", failures=failures, on_time=lambda time_s, share: hours.append(time_s))
     assert (result.num_ended, result.jobs[0].steps_done) == (0, 4)
     assert len(hours) < 3

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from plait.simulation.job_scenario import JobScenario, JobSystem
+from plait.simulation.job_workload import jobs_of
+from plait.simulation.lasting import lasting
+from plait.simulation.load_scenario import parse_scenario
 from plait.simulation.philly import read_philly
-from plait.simulation.philly_jobs import jobs_of_philly
-from plait.simulation.plexrl_jobs import PlexrlWorkload
 from plait.types.errors import ConfigError
+from tests.simulation.scenarios import JOBS
 
 
 def entry(job_id: str, submitted: str, *attempts: tuple[str | None, str | None, int]) -> dict[str, Any]:
@@ -71,10 +74,54 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
         read_philly(tmp_path / "nothing")
 
 
-def test_rl_jobs_arrive_and_last_like_those_of_the_trace(tmp_path: Path) -> None:
+TRACED = JOBS.replace(
+    "[[jobs]]",
+    """[trace]
+file = "cluster_job_log"
+device_scale = 2
+
+[[jobs]]
+name = "large"
+model = "Qwen3-8B"
+steps = 1
+rollout = { devices = 16, seconds = 300 }
+train = { devices = 16, seconds = 60 }
+
+[[jobs]]""",
+    1,
+)
+
+
+def traced(tmp_path: Path, days: float | None = None) -> JobScenario:
+    """Jobs that are too short, that go to the large kind, and to the small one; the last comes three days later."""
     short = entry("a", DAY + "01:00:00", (DAY + "01:01:00", DAY + "01:02:00", 8))
-    large = entry("b", DAY + "02:00:00", (DAY + "02:00:00", DAY + "12:00:00", 32))
+    large = entry("b", DAY + "02:00:00", (DAY + "02:00:00", DAY + "12:00:00", 13))
     small = entry("c", DAY + "03:00:00", (DAY + "03:00:00", DAY + "13:00:00", 1))
-    jobs = jobs_of_philly(read_philly(write(tmp_path, [short, large, small])), PlexrlWorkload(0, 1.0))
-    assert [(job.job_id, job.arrival_s, job.num_devices) for job in jobs] == [("b", 3600.0, 160), ("c", 7200.0, 24)]
-    assert all(job.alone_s == pytest.approx(36_000, rel=0.05) for job in jobs)
+    later = entry("d", "2017-10-10 03:00:00", ("2017-10-10 03:00:00", "2017-10-10 13:00:00", 1))
+    write(tmp_path, [later, short, large, small])
+    scenario = parse_scenario(TRACED, "my.toml", tmp_path)
+    assert isinstance(scenario, JobScenario)
+    return lasting(scenario.model_copy(update={"days": days}))
+
+
+def test_jobs_of_a_scenario_come_and_last_like_those_of_the_trace(tmp_path: Path) -> None:
+    scenario = traced(tmp_path)
+    jobs = jobs_of(scenario, scenario.systems[0], 0, False)
+    assert [(job.job_id, job.kind, job.arrival_s) for job in jobs] == [
+        ("b", "large", 0.0), ("c", "small", 3600.0), ("d", "small", 3 * 86_400 + 3600.0),
+    ]  # fmt: skip
+    assert all(job.alone_s == pytest.approx(36_000, rel=0.01) for job in jobs)
+    stale = jobs_of(scenario, JobSystem(name="stale", staleness=1), 0, False)
+    assert [job.steps for job in stale] == [job.steps for job in jobs], "the same work under every system"
+
+
+def test_days_say_how_much_of_the_trace_counts(tmp_path: Path) -> None:
+    scenario = traced(tmp_path, days=1.0)
+    assert [job.job_id for job in jobs_of(scenario, scenario.systems[0], 0, False)] == ["b", "c"]
+    with pytest.raises(ConfigError, match="none of the 4 jobs"):
+        parse_scenario(TRACED.replace("device_scale = 2", "min_s = 1e6"), "my.toml", tmp_path)
+
+
+def test_a_trace_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"trace\.file = .*cannot be read.*\(line 9\)"):
+        parse_scenario(TRACED, "my.toml", tmp_path)

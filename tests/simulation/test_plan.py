@@ -5,7 +5,7 @@ import pytest
 from plait.simulation.job_results import simulate_system
 from plait.simulation.job_scenario import JobScenario
 from plait.simulation.load_scenario import parse_scenario
-from plait.simulation.plan import Wish, deciding_slowdown, on_accelerator, plan_system, total_slowdown
+from plait.simulation.plan import Wish, deciding, on_accelerator, plan_system, total_slowdowns
 from plait.simulation.results import SystemResult, WorkRow
 from tests.simulation.scenarios import JOBS
 
@@ -17,7 +17,9 @@ def slowdown_on(num_devices: int, number: int) -> float | None:
     assert isinstance(SCENARIO, JobScenario)
     cluster = SCENARIO.cluster.model_copy(update={"devices": num_devices})
     changed = SCENARIO.model_copy(update={"cluster": cluster})
-    return deciding_slowdown(simulate_system(changed, SCENARIO.systems[number], 0, False), 1.0)
+    result = simulate_system(changed, SCENARIO.systems[number], 0, False)
+    found = deciding(result, 1.0, {work.name: 1.3 for work in result.works})
+    return None if found is None else found.slowdown
 
 
 def test_it_keeps_the_bound_and_a_node_less_does_not() -> None:
@@ -39,6 +41,20 @@ def test_a_bound_that_nothing_keeps_is_said() -> None:
     assert found.num_devices is None or (found.worst_slowdown or 9) <= 1.0
 
 
+def test_without_a_wish_each_job_has_its_own_bound() -> None:
+    assert isinstance(SCENARIO, JobScenario)
+    system, job = SCENARIO.systems[1], SCENARIO.jobs[0]
+    strict = SCENARIO.model_copy(update={"jobs": (job.model_copy(update={"slo": 1.02}),)})
+    own = plan_system(strict, system, Wish(), 0)
+    assert own == plan_system(strict, system, Wish(1.02), 0) != plan_system(strict, system, Wish(3.0), 0)
+
+
+def test_jobs_have_the_time_that_they_take_and_no_node_fails() -> None:
+    assert isinstance(SCENARIO, JobScenario)
+    cut = SCENARIO.model_copy(update={"until_s": 60.0})
+    assert plan_system(cut, cut.systems[0], Wish(1.3), 0) == plan_system(SCENARIO, SCENARIO.systems[0], Wish(1.3), 0)
+
+
 def test_on_slower_devices_jobs_take_longer() -> None:
     assert isinstance(SCENARIO, JobScenario)
     old, new = SCENARIO.jobs[0], on_accelerator(SCENARIO, "A100").jobs[0]
@@ -55,11 +71,13 @@ def result(*times_s: tuple[float, float, float | None, float]) -> SystemResult:
 def test_waiting_counts_and_the_share_is_of_all_jobs() -> None:
     """Alone 100 s each: 1.5 times as long from arrival, 2.0 and 4.0; one does not end."""
     found = result((0.0, 0.0, 150.0, 1.5), (50.0, 100.0, 250.0, 1.5), (0.0, 300.0, 400.0, 1.0), (0.0, 0.0, None, 1.0))
-    assert total_slowdown(found) == pytest.approx([1.5, 2.0, 4.0])
-    assert [deciding_slowdown(found, share) for share in (0.01, 0.25, 0.26, 0.5, 0.7, 0.75)] == pytest.approx(
-        [1.5, 1.5, 2, 2, 4, 4]
-    )
-    assert deciding_slowdown(found, 0.76) is None
+    assert total_slowdowns(found) == {"0": pytest.approx(1.5), "1": pytest.approx(2.0), "2": pytest.approx(4.0)}
+    bounds = dict.fromkeys("0123", 1.0)
+    for share, slowdown in ((0.01, 1.5), (0.25, 1.5), (0.26, 2.0), (0.5, 2.0), (0.7, 4.0), (0.75, 4.0)):
+        one = deciding(found, share, bounds)
+        assert one is not None
+        assert one.slowdown == pytest.approx(slowdown)
+    assert deciding(found, 0.76, bounds) is None
 
 
 def test_a_bound_that_anything_keeps_needs_the_devices_of_the_largest_job() -> None:

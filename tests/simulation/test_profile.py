@@ -62,6 +62,13 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
         MeasuredCosts(profile(train=()))
 
 
+def test_a_call_that_took_no_time_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text('{"model": "m", "machine": "m", "decode": [{"num_tokens": 1, "seconds": 0.0}], "prefill": []}')
+    with pytest.raises(ConfigError, match=r"> 0.0 - at `\$.decode\[0\].seconds`"):
+        read_profile(path)
+
+
 def test_a_file_that_was_measured_again_counts_as_it_is_now(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     profile().write(path)

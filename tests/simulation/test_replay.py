@@ -53,11 +53,17 @@ def test_all_recorded_tokens_are_drawn_again() -> None:
         assert rate * makespan_s == pytest.approx(3 * (5 + 7 + 50 + 60 + 8 + 9 + 30 + 20))
 
 
+def test_engines_are_as_large_as_the_model_needs() -> None:
+    scenario = replay(TRACE, Changes(model="Kimi-K2", devices=100)).scenario
+    assert (scenario.rollout.devices_per_engine, scenario.training.devices) == (32, 36)
+    assert replay(TRACE, Changes(devices=8)).scenario.rollout.devices_per_engine == 1
+
+
 def test_what_is_not_known_is_told() -> None:
     assert nearest_model("/models/qwen3_0.6b") == "Qwen3-0.6B"
     with pytest.raises(ConfigError, match="--model"):
         nearest_model("somebody/llama-9b")
-    with pytest.raises(ConfigError, match='--accelerator "H9" is not known'):
+    with pytest.raises(ConfigError, match='--accelerator = "H9" is not known'):
         replay(TRACE, Changes(accelerator="H9"))
     with pytest.raises(ConfigError, match="cannot be replayed so"):
         replay(TRACE, Changes(model="Kimi-K2"))

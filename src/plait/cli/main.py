@@ -5,6 +5,7 @@ function (or of the `typer.Typer` of a group) follows the module.
 """
 
 import difflib
+import errno
 import inspect
 import sys
 from typing import Any, NamedTuple
@@ -105,6 +106,11 @@ def main(arguments: list[str] | None = None) -> None:
         build_group().main(args=arguments, prog_name="plait")
     except PlaitError as error:
         print_error(error)
+        sys.exit(EXIT_ERROR)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print_error(PlaitError(f"cannot write: {error.strerror}.", "Make room, or write elsewhere."))
         sys.exit(EXIT_ERROR)
     except ModuleNotFoundError as error:
         from plait.cli.extras import extra_of

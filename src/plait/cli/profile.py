@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from plait.cli.output import check_target
+from plait.cli.output import check_target, write_file
 
 
 class Dtype(StrEnum):
@@ -36,13 +36,13 @@ def profile(
     from plait.simulation.measure_profile import measure
     from plait.simulation.profile import errors_of
 
-    check_target(output)
+    check_target(output, "--output")
     if threads:
         torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as scratch, progress() as tell:
         folder = make_tiny_model(Path(scratch) / "tiny") if model == "tiny" else find(model)
         measured = measure(folder, dtype.value, quick, tell, adapters)
-    measured.write(output)
+    write_file(output, measured.json(), "--output")
     for name, error in errors_of(measured).items():
         if error.num_points:
             print(f"{name}: off by {error.median:.1%} (median), {error.worst:.1%} (worst) on {error.num_points} points not fitted")

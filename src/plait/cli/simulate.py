@@ -1,12 +1,14 @@
 """`plait simulate`: what a cluster would do, by the service's own schedulers."""
 
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from plait.cli.output import check_target, write_file
+from plait.cli.output import check_finite, check_folder, check_target, print_error, print_warning, write_file
 from plait.types.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def simulate(
         str | None, typer.Option("--from", help="Replay a recorded run's tasks: its name or folder.", metavar="RUN")
     ] = None,
     accelerator: Annotated[str | None, typer.Option(help="With --from: the devices.")] = None,
-    devices: Annotated[int | None, typer.Option(help="With --from: how many.", min=2)] = None,
+    devices: Annotated[int | None, typer.Option(help="With --from: how many.", min=2, max=1_000_000)] = None,
     model: Annotated[str | None, typer.Option(help="With --from: the base model.")] = None,
     copies: Annotated[int, typer.Option(help="With --from: of each recorded task.", min=1)] = 1,
     runs: Annotated[Path, typer.Option("--runs", help="With --from: the folder that holds the runs.")] = Path("runs"),
@@ -51,12 +53,11 @@ def simulate(
     """
     from plait.cli.progress import progress
     from plait.simulation.load_scenario import load_scenario
+    from plait.simulation.scenario import TaskScenario
     from plait.simulation.simulate import simulate as run_simulation
 
-    for file in (json_file, html_file):
-        check_target(file)
-    if csv_folder is not None and csv_folder.exists() and not csv_folder.is_dir():
-        raise ConfigError(f"cannot write to {csv_folder}: it is a file.", "Choose another folder with --csv.")
+    check_finite("--days", days)
+    _check_targets(json_file, csv_folder, html_file)
     if run is not None and quick:
         raise ConfigError("--quick and --from contradict each other.", "A replay has the steps that were recorded.")
     if run is not None and days is not None:
@@ -70,10 +71,30 @@ def simulate(
         return
     else:
         loaded = _lasting(load_scenario(scenario), days)
+        if quick and isinstance(loaded, TaskScenario) and all(task.steps == 1 for task in loaded.tasks):
+            print_warning("--quick changes nothing: each task has one step.")
         with progress() as tell:
             result = run_simulation(loaded, Path(scenario).stem, seed, quick, tell)
+    _hand_over(result, json_file, csv_folder, html_file)
+
+
+def _check_targets(json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
+    check_target(json_file, "--json")
+    check_target(html_file, "--html")
+    check_folder(csv_folder, "--csv")
+    if json_file is not None and html_file is not None and json_file.resolve() == html_file.resolve():
+        raise ConfigError(f"--json and --html both name {json_file}.", "Choose another file for one of them.")
+
+
+def _hand_over(result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
+    """Files before the table: who reads that may have gone."""
+    written, failures = write_files(result, json_file, csv_folder, html_file)
     print_result(result)
-    write_files(result, json_file, csv_folder, html_file)
+    print("".join(f"{path}\n" for path in written), end="")
+    for failure in failures[:-1]:
+        print_error(failure)
+    if failures:
+        raise failures[-1]
 
 
 def _lasting(scenario: "Scenario", days: float | None) -> "Scenario":
@@ -131,7 +152,7 @@ def print_result(result: "ScenarioResult") -> None:
     if result.description:
         console.print(result.description, markup=False)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
+    table.add_column("", overflow="fold", min_width=min(14, console.width // 4))
     for system in result.systems:
         table.add_column(system.name, justify="right")
     first = result.systems[0].figures
@@ -143,22 +164,50 @@ def print_result(result: "ScenarioResult") -> None:
         cells = [figure.text(values[0]), *(f"{figure.text(v)}  {ratio:>6}" for v, ratio in zip(values[1:], ratios, strict=True))]
         table.add_row(figure.label, *cells)
     console.print(table)
+    for system in result.systems:
+        if left := sum(work.end_s is None for work in system.works):
+            console.print(f"{system.name}: {left:,} of {len(system.works):,} jobs did not end.", markup=False)
     print_paper(console, result)
 
 
-def write_files(result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None) -> None:
+def write_files(
+    result: "ScenarioResult", json_file: Path | None, csv_folder: Path | None, html_file: Path | None
+) -> tuple[list[Path], list[ConfigError]]:
+    """Each of them, even where another cannot be written. (What was written, what was not)"""
+    written: list[Path] = []
+    failures: list[ConfigError] = []
+    for write in (partial(_write_json, json_file), partial(_write_csv, csv_folder), partial(_write_html, html_file)):
+        try:
+            written += write(result)
+        except ConfigError as error:
+            failures.append(error)
+    return written, failures
+
+
+def _write_json(file: Path | None, result: "ScenarioResult") -> list[Path]:
+    if file is None:
+        return []
+    write_file(file, result.json(), "--json")
+    return [file]
+
+
+def _write_csv(folder: Path | None, result: "ScenarioResult") -> list[Path]:
     from plait.simulation.exports import write_csv
 
-    if json_file is not None:
-        _write(json_file, result.json())
-    if csv_folder is not None:
-        print("\n".join(str(path) for path in write_csv(result, csv_folder)))
-    if html_file is not None:
-        from plait.simulation.report import build_report
+    if folder is None:
+        return []
+    try:
+        return write_csv(result, folder)
+    except ConfigError as error:
+        elsewhere = Path(tempfile.mkdtemp(prefix="plait-"))
+        write_csv(result, elsewhere)
+        raise ConfigError(error.message, f"The tables are in {elsewhere}. {error.remedy}") from error
 
-        _write(html_file, build_report(result).encode())
 
+def _write_html(file: Path | None, result: "ScenarioResult") -> list[Path]:
+    from plait.simulation.report import build_report
 
-def _write(path: Path, data: bytes) -> None:
-    write_file(path, data)
-    print(path)
+    if file is None:
+        return []
+    write_file(file, build_report(result).encode(), "--html")
+    return [file]

@@ -130,10 +130,10 @@ def _path(run: str, *more: str) -> str:
 
 def _fetch(url: str | None, key: str | None, path: str, to: Path, **params: Any) -> None:
     """What is there already is kept until the answer has come whole."""
-    check_target(to)
+    check_target(to, "--to")
     with connect(url, key) as server, server.stream("GET", path, params=_given(params)) as response:
         content = response.read()
-    write_file(to, content)
+    write_file(to, content, "--to")
     print(to)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from plait.cluster.configurations import ComputeSettings
 from plait.cluster.messages import ROLLOUT, Configure
-from plait.cluster.workers import ComputeSettings
 from plait.config.explain import BYTES_PER_VALUE
 from plait.config.run import EngineSettings
 from plait.config.store import StoreSettings

@@ -66,3 +66,8 @@ class LengthKeeper:
             await self._saving
         if self._has_news:
             await self._save()
+
+
+def lengths_file(kv_folder: Path) -> Path:
+    """Of the base model whose cache has this folder."""
+    return kv_folder.with_name(f"{kv_folder.name}-lengths.msgpack")

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import msgspec
 
+from plait.cluster.chunk_scheduler import make_scheduler
+from plait.cluster.configurations import ComputeSettings, configurations
 from plait.cluster.controller_folder import controller_folder
 from plait.cluster.deployment_listener import DeploymentListener
 from plait.cluster.engine_sampler import EngineSampler
 from plait.cluster.executors.choice import make_executor
-from plait.cluster.kv_tiers import make_router, make_tiers, with_tiers
-from plait.cluster.length_keeper import LengthKeeper
+from plait.cluster.kv_tiers import make_tiers, with_tiers
+from plait.cluster.length_keeper import LengthKeeper, lengths_file
 from plait.cluster.messages import ROLLOUT, TRAIN, Busy, ChunksDone, EngineStats, FromWorker, Ready, Starting, TokensDrawn
 from plait.cluster.model_messages import DiscardGradients, PromptScored
 from plait.cluster.oversize import refused
@@ -27,12 +29,10 @@ from plait.cluster.prompt_scoring import PromptScoring
 from plait.cluster.sibling_tokens import SiblingTokens
 from plait.cluster.trainer_messages import ToTrainer, Work, owner_of
 from plait.cluster.trainer_router import TrainerRouter
-from plait.cluster.workers import ComputeSettings, MakeWorkers, WorkerEngine, Workers, configurations
+from plait.cluster.workers import MakeWorkers, WorkerEngine, Workers
 from plait.kv.block_log import BlockNews
 from plait.observe.events import EngineSample
-from plait.rollout.buffer import TURNS
 from plait.rollout.concurrency import ConcurrencyController
-from plait.rollout.context_scheduler import ContextScheduler, SchedulerLimits
 from plait.rollout.length_estimates import LengthHistory
 from plait.rollout.prefix_routing import prefix_router, root_of
 from plait.rollout.scheduler import Scheduler
@@ -237,19 +237,8 @@ class RolloutDeployment:
             self._listener.on_trainer_ready()
 
     def _on_failed(self, error: Exception) -> None:
-        self._listener.on_failed(error)
-        self.rollout.fail_all(error)
-        self.scoring.fail_all(error)
-
-
-def lengths_file(kv_folder: Path) -> Path:
-    """Of the base model whose cache has this folder."""
-    return kv_folder.with_name(f"{kv_folder.name}-lengths.msgpack")
-
-
-def make_scheduler(settings: ComputeSettings) -> ContextScheduler:
-    """As `engine.scheduling` says, with turns such that `TURNS` queues share the rows when all have more work than fits."""
-    num_rows = settings.workers.rollout_engines * settings.engine.max_rows
-    uses_context = settings.engine.scheduling == "context"
-    limits = SchedulerLimits(turn_chunks=max(1, num_rows // TURNS), uses_context=uses_context)
-    return ContextScheduler(limits=limits, router=make_router(settings))
+        try:
+            self._listener.on_failed(error)
+        finally:  # Nobody is kept waiting for what will not come.
+            self.rollout.fail_all(error)
+            self.scoring.fail_all(error)

@@ -98,3 +98,8 @@ class CalculatorSettings(EnvironmentSettings):
 AnyEnvironmentSettings = Annotated[
     ReasoningGymSettings | DatasetSettings | FunctionSettings | CalculatorSettings, Field(discriminator="kind")
 ]
+
+
+def num_turns(environment: EnvironmentSettings) -> int:
+    """Most answers of the policy in one episode."""
+    return 2 if isinstance(environment, CalculatorSettings) else 1

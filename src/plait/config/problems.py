@@ -26,6 +26,7 @@ _ALLOWED: dict[str, Callable[[dict[str, Any]], str]] = {
     "less_than_equal": lambda context: f"must be at most {context['le']}",
     "too_short": lambda context: f"needs at least {context['min_length']} of them",
     "string_pattern_mismatch": lambda context: _PATTERNS.get(context["pattern"], f"must match {context['pattern']}"),
+    "string_too_short": lambda _: "must not be empty",
     "int_type": lambda _: "must be a whole number",
     "int_from_float": lambda _: "must be a whole number",
     "float_type": lambda _: "must be a number",
@@ -59,25 +60,31 @@ def describe_errors(
     return [_describe(details, data, root) + origin(details["loc"]) for details in faults]
 
 
-def raise_problems(problems: Sequence[str], source: str) -> None:
+def raise_problems(problems: Sequence[str], source: str, remedy: str = "") -> None:
     """One ConfigError for all of them, if there are any."""
     if not problems:
         return
     if len(problems) == 1:
-        raise ConfigError(f"{source}: {problems[0]}{'' if problems[0].endswith('?') else '.'}")
+        raise ConfigError(f"{source}: {problems[0]}{'' if problems[0].endswith('?') else '.'}", remedy)
     listed = "".join(f"\n  - {problem}" for problem in problems)
-    raise ConfigError(f"{source} has {len(problems)} faults:{listed}")
+    raise ConfigError(f"{source} has {len(problems)} faults:{listed}", remedy)
 
 
 def find_non_finite(
-    value: Any, data: Mapping[str, Any], location: tuple[str | int, ...] = (), origin: Origin = lambda _: ""
+    value: Any,
+    data: Mapping[str, Any],
+    location: tuple[str | int, ...] = (),
+    origin: Origin = lambda _: "",
+    most: float = math.inf,
 ) -> Iterator[str]:
-    """TOML has `nan` and `inf`, which no setting allows."""
+    """TOML has `nan` and `inf`, which no setting allows, and whole numbers of any length: above `most` they are a slip."""
     if isinstance(value, float) and not math.isfinite(value):
         yield f"{key_path(location, data)} = {value}: give a finite number{origin(location)}"
+    elif isinstance(value, int | float) and value > most:
+        yield f"{key_path(location, data)} = {_shown(value)}: must be at most {most:,.0f}{origin(location)}"
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield from find_non_finite(item, data, (*location, key), origin)
+        yield from find_non_finite(item, data, (*location, key), origin, most)
 
 
 def key_path(location: Location, data: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@ Whoever names a base model uses its own name or an alias; what is stored keeps t
 from collections.abc import Callable, Iterator, Sequence
 
 from plait.cluster.all_of import all_of
+from plait.cluster.chunk_scheduler import make_scheduler
 from plait.cluster.messages import Ready
-from plait.cluster.rollout_deployment import make_scheduler
 from plait.cluster.workers import MakeWorkers
 from plait.config.server import ServerSettings
 from plait.models.catalogue import find

@@ -1,10 +1,16 @@
-"""Checkpoints: their rows and their folders. A folder goes once its row is gone and no sampler reads it."""
+"""Checkpoints: their rows and their folders. A folder goes once its row is gone and no sampler reads it.
+
+It loses its name before its first file goes, so who has looked at all of it, and finds it there still, has seen it whole.
+"""
 
 import asyncio
+import contextlib
+import logging
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote
 
 from sqlalchemy.orm import Session
@@ -15,10 +21,14 @@ from plait.server.database.tables import Checkpoint
 from plait.server.errors import NotFound
 from plait.server.folders import DataFolders
 from plait.server.tinker_path import TinkerPath, parse_tinker_path
+from plait.state import durable
 from plait.state.durable import TEMPORARY_PREFIX
 
+T = TypeVar("T")
 MAX_DIGITS = 12
 """Of a seq_id that any client has reached."""
+
+log = logging.getLogger("plait.server")
 
 
 class CheckpointStore:
@@ -32,6 +42,20 @@ class CheckpointStore:
         if row is None:
             raise NotFound("checkpoint", path)
         return row
+
+    async def read(self, path: str, tenant_id: str, work: Callable[[Path], T]) -> tuple[Checkpoint, T]:
+        """What `work` makes of the checkpoint's folder, in a thread; it raises FileNotFoundError if the folder goes meanwhile.
+
+        Then what a save has put in its place is read. Raises NotFound if nothing has, or ServiceError if `path` is none.
+        """
+        row = await self.get(path, tenant_id)
+        while True:
+            try:
+                return row, await asyncio.to_thread(work, Path(row.folder))
+            except FileNotFoundError as error:
+                before, row = row, await self.get(path, tenant_id)
+                if row.folder == before.folder:
+                    raise NotFound("checkpoint", path) from error
 
     async def exists(self, path: TinkerPath, tenant_id: str) -> bool:
         row = await self.database.run(lambda session: checkpoints.get_checkpoint(session, str(path), tenant_id, time.time()))
@@ -71,7 +95,16 @@ class CheckpointStore:
         """Unless a sampler reads it."""
         used = await self.database.run(samplers.folders_in_use)
         if folder not in used:
-            await asyncio.to_thread(shutil.rmtree, Path(folder), ignore_errors=True)
+            await asyncio.to_thread(_remove, Path(folder))
+
+
+def _remove(folder: Path) -> None:
+    """What cannot be removed is an orphan after the next start."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            durable.remove_folder(folder)
+    except OSError as error:
+        log.warning("%s cannot be removed: %s", folder, error)
 
 
 def _delete_expired(session: Session) -> list[Checkpoint]:

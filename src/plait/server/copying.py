@@ -47,12 +47,10 @@ class WeightsCopier:
         await self._limit.check(who.tenant_id)
         folder = self._folders.checkpoint(who.tenant_id, path.model_id, SEGMENTS[path.kind], f"{path.name}@{secrets.token_hex(6)}")
         try:
-            await asyncio.to_thread(link_folder, Path(source.folder), folder)
-            await self._database.run(lambda session: _store_copy(session, who, request, session_id, path, folder))
+            source, _ = await self._store.read(request.source_path, who.tenant_id, lambda found: link_folder(found, folder))
+            await self._database.run(lambda session: _store_copy(session, who, request, session_id, path, source.folder, folder))
         except BaseException as error:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-            if isinstance(error, FileNotFoundError | shutil.Error) and not Path(source.folder).exists():
-                raise NotFound("checkpoint", request.source_path) from error
             if not isinstance(error, AlreadyThere) or not await self._is_copied(who, source, path):
                 raise
         return str(path)
@@ -70,8 +68,14 @@ class WeightsCopier:
 
 
 def link_folder(source: Path, target: Path) -> None:
-    """A second name for each file; a copy of it where the file system has no such thing."""
-    shutil.copytree(source, target, copy_function=_link)
+    """A second name for each file; a copy of it where the file system has no such thing. FileNotFoundError if `source` goes."""
+    try:
+        shutil.copytree(source, target, copy_function=_link)
+        source.stat()  # It loses its name before any file of it goes.
+    except (shutil.Error, OSError):
+        shutil.rmtree(target, ignore_errors=True)
+        source.stat()
+        raise
 
 
 def _link(source: str, target: str) -> None:
@@ -90,12 +94,18 @@ def _session_id(who: Principal, idempotency_key: str | None) -> str:
 
 
 def _store_copy(
-    session: Session, who: Principal, request: CopyWeightsRequest, session_id: str, path: TinkerPath, folder: Path
+    session: Session,
+    who: Principal,
+    request: CopyWeightsRequest,
+    session_id: str,
+    path: TinkerPath,
+    source_folder: str,
+    folder: Path,
 ) -> None:
     now_s = time.time()
     source = checkpoints.get_checkpoint(session, request.source_path, who.tenant_id, now_s)
-    if source is None:
-        raise NotFound("checkpoint", request.source_path)
+    if source is None or source.folder != source_folder:
+        raise NotFound("checkpoint", request.source_path, "It was deleted or replaced meanwhile.")
     if request.session_id is None:
         sessions.add_session(session, _session(who, request, session_id, now_s))
     source_run = models.get_model(session, source.model_id, None)

@@ -33,6 +33,10 @@ class DataFolders:
     def runs(self, tenant_id: str) -> Path:
         return self.root / "tenants" / _segment(tenant_id) / "runs"
 
+    def of_runs(self) -> list[Path]:
+        """All that is there of `runs`."""
+        return list(self.root.glob("tenants/*/runs/*"))
+
     def uploads(self, tenant_id: str) -> Path:
         return self.root / "tenants" / _segment(tenant_id) / "uploads"
 

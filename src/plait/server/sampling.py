@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from plait.cluster.model_messages import PromptScored, ScorePrompt
@@ -20,8 +21,10 @@ from plait.server.admission import Admission, Admitted
 from plait.server.backend import Backend
 from plait.server.call import PROTOBUF
 from plait.server.certificates import Certifier, sampled_now
+from plait.server.errors import NotFound
 from plait.server.futures import Futures
 from plait.server.sample_call import SampleCall, Sampled, encode_sampled
+from plait.server.samplers import SamplerInfo
 from plait.types.chunks import ChunkResult
 from plait.types.errors import PlaitError
 from plait.types.sampling import StopReason
@@ -109,8 +112,10 @@ class Sampling:
             generation.max_chunk_tokens = max_chunk_tokens
         try:
             sampled = await self._generate(call, generations)
-        except BaseException:
+        except BaseException as error:
             self._charge_partial(call, admitted, generations)
+            if isinstance(first_error(error), PlaitError):
+                await _check_there(call.sampler)
             raise
         self._charge(call, admitted, sampled)
         return sampled
@@ -163,6 +168,13 @@ class Sampling:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _check_there(sampler: SamplerInfo) -> None:
+    """Raises NotFound if a checkpoint was deleted that is sampled from without a sampler, which would hold it."""
+    adapter, path = sampler.adapter, sampler.model_path
+    if adapter is not None and path is not None and not await asyncio.to_thread(Path(adapter.path).is_dir):
+        raise NotFound("model", path)
 
 
 def first_error(error: BaseException) -> BaseException:

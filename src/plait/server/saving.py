@@ -71,7 +71,12 @@ class Saving:
         request = LoadWeightsRequest.model_validate_json(call.payload)
         source = await self._store.get(request.path, runner.opening.tenant)
         self._check_base(request.path, source.base_model, runner.base_model)
-        done = await self._trainer.call(LoadModel(call.model_id, call.seq_id, source.folder, request.optimizer))
+        try:
+            done = await self._trainer.call(LoadModel(call.model_id, call.seq_id, source.folder, request.optimizer))
+        except CallError as error:
+            if (await self._store.get(request.path, runner.opening.tenant)).folder != source.folder:
+                raise CallError(f"checkpoint {request.path} was replaced meanwhile. Load it again.", is_user_error=True) from error
+            raise
         runner.ref = done.ref
         return loaded(request.path, call.model_id, done.ref.policy.version)
 

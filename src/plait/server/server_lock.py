@@ -51,6 +51,8 @@ def _locked(path: Path, what: str) -> RunLock:
     try:
         return RunLock(path)
     except StateError as error:
+        if not path.parent.is_dir():
+            raise
         holder = lock_holder(path)
         who = f"process {holder}" if holder else "another process"
         raise StateError(f"{what} is in use by a server: {who}.", "Stop that one first, or choose another.") from error

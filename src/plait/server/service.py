@@ -99,7 +99,7 @@ class Service:
             database, self.bases.of_stored, self.futures, self.folders, self.certifier, settings.max_resident, self._ended
         )
         self.sessions = Sessions(database, settings.sessions.heartbeat_timeout_s, self._put_away)
-        self.samplers = Samplers(database, self.sessions, self.checkpoints, self.bases.names)
+        self.samplers = Samplers(database, self.sessions, self.bases.names)
         self.storage = Storage(database, self.checkpoints, self.samplers.last_used_s, self.samplers.forget)
         self.sampling = ObservedSampling(
             lambda name: self.bases.of_stored(name).backend, self.futures, self.quotas, self.certifier,
@@ -118,7 +118,7 @@ class Service:
         self.runs = TrainingRuns(database)
         self.checkpoint_actions = CheckpointActions(database, self.checkpoints)
         self.copier = WeightsCopier(database, self.checkpoints, self.folders, stored_limit)
-        self.external_files = ExternalFiles(database, UrlSigner.of_folder(settings.data_folder))
+        self.external_files = ExternalFiles(self.checkpoints, UrlSigner.of_folder(settings.data_folder))
         self.sampler_clients = SamplerClients(self.started_s)
         self.bulk_futures = BulkFutures(self.futures, self.started_s)
         self.futures.on_end = self.bulk_futures.ended

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 
 from plait.simulation.figures import figures_of
 from plait.simulation.hardware import accelerator
-from plait.simulation.job_scenario import JobScenario, JobSettings, JobSystem
-from plait.simulation.job_workload import devices_per_node, shape_of
+from plait.simulation.job_room import devices_per_node, room_problems
+from plait.simulation.job_scenario import JobScenario, JobSettings
 from plait.simulation.measured_costs import profile_costs
 from plait.simulation.measured_model import measured_model
 from plait.simulation.model_shapes import model_shape
+from plait.simulation.philly_jobs import trace_problems
 from plait.simulation.scenario import ScenarioSettings, TaskScenario, TaskSettings
 from plait.types.errors import ConfigError
 
@@ -21,11 +22,19 @@ def check_scenario(scenario: ScenarioSettings) -> list[Problem]:
     return [*_kind(scenario), *_paper(scenario)]
 
 
+MOST_JOBS = 1_000_000
+"""In a scenario; each is 6 KB."""
+MOST_TASKS = 10_000
+MOST_SAMPLES = 1_000_000
+"""In a step."""
+
+
 def _kind(scenario: ScenarioSettings) -> list[Problem]:
     if isinstance(scenario, TaskScenario):
         return [
             *_names("tasks", scenario.tasks),
             *_numbered("tasks", scenario.tasks, "{}"),
+            *_counts("tasks", scenario.tasks, MOST_TASKS),
             *_names("systems", scenario.systems),
             *_engines(scenario),
             *_profile(scenario),
@@ -33,13 +42,9 @@ def _kind(scenario: ScenarioSettings) -> list[Problem]:
             *_systems(scenario),
         ]
     assert isinstance(scenario, JobScenario)
-    return [
-        *_names("jobs", scenario.jobs),
-        *_numbered("jobs", scenario.jobs, "{:04}"),
-        *_names("systems", scenario.systems),
-        *_nodes(scenario),
-        *_jobs(scenario),
-    ]
+    names = [*_names("jobs", scenario.jobs), *_numbered("jobs", scenario.jobs, "{:04}"), *_names("systems", scenario.systems)]
+    problems = [*names, *_counts("jobs", scenario.jobs, MOST_JOBS), *_nodes(scenario), *_jobs(scenario), *trace_problems(scenario)]
+    return problems or list(room_problems(scenario))
 
 
 def _names(key: str, entries: Sequence[object]) -> Iterator[Problem]:
@@ -55,9 +60,17 @@ def _numbered(key: str, entries: Sequence[TaskSettings | JobSettings], text: str
     for number, entry in enumerate(entries):
         for other in entries:
             last = entry.name.removeprefix(f"{other.name}-")
-            if other.count > 1 and entry.count == 1 and last.isdecimal() and last in map(text.format, range(1, other.count + 1)):
+            is_number = last.isdecimal() and 0 < int(last) <= other.count and last == text.format(int(last))
+            if entry is not other and other.count > 1 and entry.count == 1 and is_number and last != entry.name:
                 where = f'{key}[{number}].name = "{entry.name}"'
                 yield (key, number, "name"), f'{where}: one of the {other.count} of {key} "{other.name}" is called so'
+
+
+def _counts(key: str, entries: Sequence[TaskSettings | JobSettings], most: int) -> Iterator[Problem]:
+    total, largest = sum(entry.count for entry in entries), max(entries, key=lambda entry: entry.count)
+    if total > most:
+        number = entries.index(largest)
+        yield (key, number, "count"), f"{_name(number, largest)}.count = {largest.count}: {total:,} {key}, of {most:,} at most"
 
 
 def _paper(scenario: ScenarioSettings) -> Iterator[Problem]:
@@ -143,7 +156,12 @@ def _measured(name: str, path: str, measured: str) -> Iterator[Problem]:
 
 def _tasks(scenario: TaskScenario) -> Iterator[Problem]:
     room = cache_tokens(scenario)
+    over_issue = max(system.over_issue for system in scenario.systems)
     for number, task in enumerate(scenario.tasks):
+        samples = task.groups_per_step * task.group_size * over_issue
+        if samples > MOST_SAMPLES:
+            text = f"{_name(number, task)}.groups_per_step = {task.groups_per_step}: with group_size and over_issue a step has"
+            yield ("tasks", number, "groups_per_step"), f"{text} {samples:,} answers, of {MOST_SAMPLES:,} at most"
         lengths = task.lengths
         if lengths.min_tokens > lengths.max_tokens:
             where: Location = ("tasks", number, "lengths", "min_tokens")
@@ -151,8 +169,8 @@ def _tasks(scenario: TaskScenario) -> Iterator[Problem]:
         longest = task.prompt_tokens + task.turns * lengths.max_tokens + (task.turns - 1) * task.observation_tokens
         if 0 < room < longest:
             where = ("tasks", number, "lengths", "max_tokens")
-            text = f"{_name(number, task)}.lengths.max_tokens = {lengths.max_tokens}: with prompt and observations an episode"
-            yield where, f"{text} may have {longest} tokens, and an engine's cache holds {room}"
+            text = f"{_name(number, task)}.lengths.max_tokens = {lengths.max_tokens}: with prompt and turns an episode may have"
+            yield where, f"{text} {longest} tokens, and an engine's cache holds {room}"
 
 
 def _systems(scenario: TaskScenario) -> Iterator[Problem]:
@@ -173,7 +191,10 @@ def _name(number: int, entry: TaskSettings | JobSettings) -> str:
 def _nodes(scenario: JobScenario) -> Iterator[Problem]:
     devices, per_node = scenario.cluster.devices, devices_per_node(scenario)
     if devices % per_node:
-        yield ("cluster", "devices"), f"cluster.devices = {devices}: give a multiple of the {per_node} devices of a node"
+        yield (
+            ("cluster", "devices"),
+            f"cluster.devices = {devices}: give a multiple of the {per_node} devices of a node, or cluster.devices_per_node",
+        )
     num_nodes = devices // per_node
     names = {f"node-{number:04}" for number in range(num_nodes)}
     for number, failure in enumerate(scenario.failures):
@@ -184,40 +205,13 @@ def _nodes(scenario: JobScenario) -> Iterator[Problem]:
 
 def _jobs(scenario: JobScenario) -> Iterator[Problem]:
     for number, job in enumerate(scenario.jobs):
-        yield from _colocation(number, job)
-        for key, text in _misfits(scenario, job, JobSystem(name="any")):
-            yield ("jobs", number, *key), f"{_name(number, job)} {text}"
-    for index, system in enumerate(scenario.systems):
-        if system.colocated is None:
-            continue
-        told = f'systems[{index}] (name "{system.name}").colocated = {str(system.colocated).lower()}: '
-        for number, job in enumerate(scenario.jobs):
-            if job.colocated != system.colocated:
-                for _, text in _misfits(scenario, job, system):
-                    yield ("systems", index, "colocated"), f"{told}{_name(number, job)} then {text}"
-
-
-def _misfits(scenario: JobScenario, job: JobSettings, system: JobSystem) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What keeps a job from the empty cluster under a system: it would be refused."""
-    shape = shape_of(_matched(job), system, job.name, 0.0, job.steps, 1.0)
-    if shape.num_devices > scenario.cluster.devices:
-        yield (), f"wants {shape.num_devices} devices, and cluster.devices = {scenario.cluster.devices}"
-    memory = accelerator(scenario.cluster.accelerator).memory_bytes
-    for role, part in shape.parts.items():
-        if part.bytes_per_device > memory:
-            text = f"has {part.bytes_per_device / 1e9:.0f} GB of state on each of {part.num_devices} devices in {role.value}, and a"
-            yield (role.value,), f"{text} device of cluster.accelerator has {memory / 1e9:.0f} GB"
-
-
-def _matched(job: JobSettings) -> JobSettings:
-    """Without what `_colocation` tells."""
-    return job.model_copy(update={"staleness": 0}) if job.colocated else job
-
-
-def _colocation(number: int, job: JobSettings) -> Iterator[Problem]:
-    if job.colocated and job.staleness:
-        text = f"{_name(number, job)}.staleness = {job.staleness}: the parts of a colocated job take turns, so give 0"
-        yield ("jobs", number, "staleness"), text
-    if job.colocated and job.rollout.devices != job.train.devices:
-        text = f"{_name(number, job)}.train.devices = {job.train.devices}: a colocated job has as many as in rollout"
-        yield ("jobs", number, "train", "devices"), f"{text}, {job.rollout.devices}"
+        wanted = max(job.rollout.devices, job.train.devices) if job.colocated else job.rollout.devices + job.train.devices
+        if wanted > scenario.cluster.devices:
+            text = f"{_name(number, job)} wants {wanted} devices, and cluster.devices = {scenario.cluster.devices}"
+            yield ("jobs", number), text
+        if job.colocated and job.staleness:
+            text = f"{_name(number, job)}.staleness = {job.staleness}: the parts of a colocated job take turns, so give 0"
+            yield ("jobs", number, "staleness"), text
+        if job.colocated and job.rollout.devices != job.train.devices:
+            text = f"{_name(number, job)}.train.devices = {job.train.devices}: a colocated job has as many as in rollout"
+            yield ("jobs", number, "train", "devices"), f"{text}, {job.rollout.devices}"

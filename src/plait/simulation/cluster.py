@@ -32,6 +32,10 @@ POLICIES: Mapping[str, type[Placer]] = {
 }  # fmt: skip
 
 
+OnTime = Callable[[float, float], None]
+"""(Simulated time, share of all steps that are done)"""
+
+
 def simulate_jobs(
     cluster: ClusterShape,
     jobs: Sequence[JobShape],
@@ -43,12 +47,12 @@ def simulate_jobs(
     on_busy: OnBusy | None = None,
     costs_of: Callable[[str, int], CostModel] | None = None,
     retrace_steps: int = EVERY_STEPS,
-    on_time: Callable[[float], None] | None = None,
+    on_time: OnTime | None = None,
 ) -> JobsResult:
     """Until all jobs have ended, or `until_s`.
 
     `policy`: of POLICIES; `order`: of `scheduling.orders.ORDERS`. `costs_of(model, devices)`: what moving state takes, by the
-    cluster's roofline unless given. `on_busy` is told of all that groups do, `on_time` of the clock once in a simulated hour.
+    cluster's roofline unless given. `on_busy` is told of all that groups do, `on_time` once in a simulated hour.
     ConfigError for an unknown name, or jobs of one id.
     """
     for field, name, known in (("policy", policy, POLICIES), ("order", order, ORDERS)):
@@ -76,18 +80,19 @@ class SimulatedCluster:
         self._tracings: dict[str, JobTracing] = {}
         self._on: dict[str, dict[Role, int]] = {}
         """Running job -> where its parts are."""
-        self._num_decisions = 0
+        self._num_decisions = self._num_steps = self._steps_done = 0
 
     def add(self, jobs: Sequence[JobShape], failures: Sequence[NodeFailure] = ()) -> None:
         for shape in jobs:
             self.book.add(shape)
+            self._num_steps += shape.steps
             self._at(shape.arrival_s, lambda shape=shape: self._arrive(shape))  # type: ignore[misc]
         for failure in failures:
             if failure.node_id not in self.nodes:
                 raise ConfigError(f"failure of node {failure.node_id!r}, which is not there.", f"Nodes are {self.nodes.keys()}.")
             self._at(failure.at_s, lambda failure=failure: self._fail(failure))  # type: ignore[misc]
 
-    def run(self, until_s: float | None = None, on_time: Callable[[float], None] | None = None) -> JobsResult:
+    def run(self, until_s: float | None = None, on_time: OnTime | None = None) -> JobsResult:
         if on_time is not None:
             self._tell_time(on_time)
         self.env.run(until=until_s)
@@ -95,10 +100,9 @@ class SimulatedCluster:
             group.close()
         return self.book.result(self._policy, self._order, self.shape, self.meter, self.env.now, self._num_decisions)
 
-    def _tell_time(self, on_time: Callable[[float], None]) -> None:
-        """As long as anything else may happen: jobs that no node is left for wait for ever."""
-        on_time(self.env.now)
-        if self.book.num_open and self.env.peek() < float("inf"):
+    def _tell_time(self, on_time: OnTime) -> None:
+        on_time(self.env.now, self._steps_done / max(1, self._num_steps))
+        if self.book.num_open and self.env.peek() < float("inf"):  # Jobs wait for ever where too few nodes are left.
             self._at(self.env.now + 3600.0, lambda: self._tell_time(on_time))
 
     def _at(self, time_s: float, act: Callable[[], None]) -> None:
@@ -113,12 +117,14 @@ class SimulatedCluster:
         self._apply([self.placer.submit(placed_job(shape, costs, self.shape.switch_s), self.env.now)])
 
     def _step_ended(self, job: SimulatedJob) -> None:
+        self._steps_done += 1
         tracing = self._tracings.get(job.shape.job_id)
         look = tracing.step_ended(self.env.now) if tracing is not None else None
         if look is not None:
             self._apply(self.placer.traced(job.shape.job_id, look, self.env.now))
 
     def _ended(self, job: SimulatedJob) -> None:
+        self._steps_done += 1
         job_id = job.shape.job_id
         self._leave(job)
         self.book.ended(job, self.env.now)
@@ -213,7 +219,7 @@ class SimulatedCluster:
         """`model`: of the job that comes first; how fast bytes move is the same for all."""
         rows: dict[str, int] = {}
         for part in slices:
-            row = self.nodes[part.node_id].node_group
+            row = self.shape.lane_of(self.nodes[part.node_id])
             rows[row] = rows.get(row, 0) + len(part.devices)
         num_devices = sum(rows.values())
         budget = int(self.shape.accelerator.memory_bytes * self.shape.state_share) * num_devices

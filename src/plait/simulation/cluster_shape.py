@@ -8,6 +8,9 @@ from plait.simulation.hardware import Accelerator
 from plait.simulation.model_shapes import model_shape
 from plait.types.errors import ConfigError
 
+MOST_LANES = 16
+"""Of nodes: so many have each their own timeline."""
+
 
 class ClusterShape(msgspec.Struct, frozen=True):
     """`state_share`: of a device's memory, for what stays resident between calls; the rest is for activations."""
@@ -43,6 +46,10 @@ class ClusterShape(msgspec.Struct, frozen=True):
             Node(f"node-{number:04}", f"row-{number // self.nodes_per_group:02}", self.devices_per_node, memory)
             for number in range(self.num_devices // self.devices_per_node)
         ]
+
+    def lane_of(self, node: Node) -> str:
+        """Whose timeline it is on: its own in a small cluster, its row's in a large one."""
+        return node.node_id if self.num_devices // self.devices_per_node <= MOST_LANES else node.node_group
 
     def costs(self, model: str, num_devices: int) -> CostModel:
         return RooflineCosts(self.accelerator, model_shape(model), num_devices)

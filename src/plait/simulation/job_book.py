@@ -153,7 +153,7 @@ def _timelines(shape: ClusterShape, meter: ClusterMeter, end_s: float) -> tuple[
     """All as wide as the widest."""
     devices: Counter[str] = Counter()
     for node in shape.nodes():
-        devices[node.node_group] += node.num_devices
+        devices[shape.lane_of(node)] += node.num_devices
     lines = {row: [meter.timeline(row, activity) for activity in ACTIVITIES] for row in sorted(devices)}
     bin_s = max(line.bin_s for row in lines.values() for line in row)
     rows = []

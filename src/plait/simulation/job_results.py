@@ -11,8 +11,8 @@ from plait.simulation.jobs_result import JobOutcome, JobsResult
 from plait.simulation.model_shapes import model_shape
 from plait.simulation.results import GroupLine, SeriesLine, SystemResult, WorkRow
 
-OnTime = Callable[[str, float], None]
-"""(System, simulated time)"""
+OnTime = Callable[[str, float, float], None]
+"""(System, simulated time, share of its steps that are done)"""
 
 
 def simulate_job_systems(scenario: JobScenario, seed: int, is_quick: bool, on_time: OnTime | None = None) -> list[SystemResult]:
@@ -25,7 +25,7 @@ def simulate_system(
     jobs = jobs_of(scenario, system, seed, is_quick)
     found = simulate_jobs(
         cluster_of(scenario), jobs, system.policy, system.order, seed, failures_of(scenario), scenario.until_s,
-        costs_of=costs_of(scenario), on_time=None if on_time is None else lambda time_s: on_time(system.name, time_s),
+        costs_of=costs_of(scenario), on_time=None if on_time is None else lambda *now: on_time(system.name, *now),
     )  # fmt: skip
     return _result(scenario, system, jobs, found)
 
@@ -44,7 +44,7 @@ def _result(scenario: JobScenario, system: JobSystem, jobs: list[JobShape], foun
     price = scenario.cluster.price_per_device_hour
     busy_hours = found.busy_share * found.device_hours
     figures: dict[str, float | None] = {
-        "makespan_s": found.makespan_s,
+        "makespan_s": found.makespan_s or None,
         "ended": found.num_ended,
         "steps": found.num_steps,
         "held_device_hours": found.device_hours,

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from plait.config.base import Settings
 from plait.placement.job import DEFAULT_SLO
-from plait.simulation.scenario import Count, ModelName, NotNegative, Positive, ScenarioSettings, Share
+from plait.simulation.scenario import Count, ModelName, Name, NotNegative, Positive, ScenarioSettings, Share, Sigma
 
 PolicyName = Literal["isolated", "pack", "spread", "spread+backfill"]
 OrderName = Literal["hrrs", "fifo", "round-robin", "least-recently-served", "shortest-first"]
@@ -25,9 +25,9 @@ class PartSettings(Settings):
     """Between one call and the next: tools, environments."""
     after_s: NotNegative = 0.0
     """From the end of the last call until the other part may begin: answers are scored, a step is recorded. Needs no device."""
-    jitter: NotNegative = 0.0
+    jitter: Sigma = 0.0
     """Standard deviation of the natural logarithm of a step's seconds, from step to step."""
-    after_jitter: NotNegative = 0.0
+    after_jitter: Sigma = 0.0
     """Of `after_s`, in the same way."""
     drift: Annotated[float, Field(gt=-1)] = 0.0
     """The last step takes so much longer than the first, as a share: answers grow while a policy learns."""
@@ -38,7 +38,7 @@ class PartSettings(Settings):
 class JobSettings(Settings):
     """One kind of job, `count` times."""
 
-    name: str
+    name: Name
     """Of the kind: jobs of one kind are known to have alike demand."""
     count: Count = 1
     """So many jobs of this kind."""
@@ -46,9 +46,9 @@ class JobSettings(Settings):
     """A name in the table of models, as "Qwen3-30B-A3B"."""
     steps: Count
     """Of each job; the median where they spread."""
-    steps_sigma: NotNegative = 0.0
+    steps_sigma: Sigma = 0.0
     """Of the natural logarithm of the jobs' steps; 0: all have the same."""
-    seconds_sigma: NotNegative = 0.0
+    seconds_sigma: Sigma = 0.0
     """Of the natural logarithm of a factor on a job's seconds: jobs of a kind are not all equally large."""
     rollout: PartSettings
     """The first part of a step."""
@@ -73,7 +73,7 @@ class JobSettings(Settings):
 class JobSystem(Settings):
     """How one of the compared clusters does it. All have the same devices and jobs."""
 
-    name: str
+    name: Name
     """What the tables call it."""
     policy: PolicyName = "spread+backfill"
     """Who shares devices with whom. "isolated": nobody."""
@@ -102,6 +102,23 @@ class FailureSettings(Settings):
     """It comes back after so long; without it, never."""
 
 
+class TraceSettings(Settings):
+    """Jobs come, and last, as in a trace of a real cluster; each is of the kind of [[jobs]] that is nearest in devices. Their own
+    `count`, `steps` and arrivals then say nothing."""
+
+    file: Name
+    """`cluster_job_log` of the Philly traces (github.com/msr-fiddle/philly-traces), or a file of its form. Seen from the
+    scenario's folder."""
+    device_scale: Positive = 1.0
+    """A job of the trace counts as one of so many times its devices: clusters have grown."""
+    min_s: NotNegative = 1800.0
+    """Jobs that ran shorter are left out: what failed at once, debugging."""
+    from_day: NotNegative = 0.0
+    """Of the trace; earlier jobs are left out."""
+    days: Positive | None = None
+    """So many from there on; without it, all."""
+
+
 class JobScenario(ScenarioSettings):
     kind: Literal["jobs"]
     """"tasks": training tasks that share engines and a trainer; "jobs": jobs on a cluster."""
@@ -112,12 +129,15 @@ class JobScenario(ScenarioSettings):
     days: Positive | None = None
     """As many jobs come, in the proportions of `count`, as fill all devices for so many days if each has devices of its own; they
     come evenly over these days. Without it, `count` of each."""
+    trace: TraceSettings | None = None
+    """Where jobs come from, instead of `count` of each; `days` then says how much of it."""
     failures: tuple[FailureSettings, ...] = ()
     """Of nodes."""
     until_s: Positive | None = None
     """End the simulation then; without it, when the last job has ended."""
     nodes_per_group: Count = 32
-    """Nodes that a row of the timeline has; jobs are kept within a group where they fit."""
+    """Nodes that are near each other: jobs are kept within such a group where they fit. More than 16 nodes share a line of the
+    timeline with their group."""
     state_share: Share = 0.6
     """Of a device's memory, for what stays resident between calls."""
     switch_s: NotNegative = 2.0

@@ -7,20 +7,15 @@ import msgspec
 
 from plait.simulation.cluster_shape import ClusterShape, NodeFailure
 from plait.simulation.hardware import accelerator
-from plait.simulation.job_scenario import JobScenario, JobSettings, JobSystem, PartSettings
+from plait.simulation.job_room import devices_per_node, part_bytes
+from plait.simulation.job_scenario import JobScenario, JobSettings, JobSystem, PartSettings, TraceSettings
 from plait.simulation.job_shape import JobShape, PartShape
-from plait.simulation.model_shapes import model_shape
+from plait.simulation.philly_jobs import nearest_kind, traced_jobs
 
 QUICK_SHARE = 0.1
 """In a quick look, of the jobs of a kind that has MANY or more, of the steps of one that has fewer."""
 MANY = 100
 DAY_S = 86_400.0
-TRAINING_BYTES_PER_PARAMETER = 16.0
-"""Weights and gradients in 16 bits, master weights and two moments in 32 (ZeRO, arXiv 1910.02054, section 3.1)."""
-
-
-def devices_per_node(scenario: JobScenario) -> int:
-    return scenario.cluster.devices_per_node or accelerator(scenario.cluster.accelerator).devices_per_node
 
 
 def cluster_of(scenario: JobScenario) -> ClusterShape:
@@ -36,7 +31,23 @@ def failures_of(scenario: JobScenario) -> list[NodeFailure]:
 
 
 def jobs_of(scenario: JobScenario, system: JobSystem, seed: int, is_quick: bool) -> list[JobShape]:
+    if scenario.trace is not None:
+        return _traced(scenario, scenario.trace, system, seed, is_quick)
     return [shape for settings in scenario.jobs for shape in _kind(settings, system, seed, is_quick)]
+
+
+def _traced(scenario: JobScenario, trace: TraceSettings, system: JobSystem, seed: int, is_quick: bool) -> list[JobShape]:
+    """The same jobs under each system: as many steps as fit the recorded time when a job runs as its kind does."""
+    entries = traced_jobs(trace)
+    share = QUICK_SHARE if is_quick and len(entries) < MANY else 1.0
+    shapes = []
+    for entry in entries[: -(-len(entries) // 10)] if is_quick and len(entries) >= MANY else entries:
+        kind = nearest_kind(scenario.jobs, entry.num_devices * trace.device_scale)
+        factor = random.Random(f"{seed}/{entry.job_id}").lognormvariate(0.0, kind.seconds_sigma)
+        period_s = shape_of(kind, JobSystem(name="any"), entry.job_id, 0.0, 1, factor).period_s
+        steps = max(1, round(share * entry.run_s / period_s))
+        shapes.append(shape_of(kind, system, entry.job_id, share * entry.submitted_s, steps, factor))
+    return shapes
 
 
 def _kind(settings: JobSettings, system: JobSystem, seed: int, is_quick: bool) -> list[JobShape]:
@@ -60,19 +71,16 @@ def shape_of(settings: JobSettings, system: JobSystem, name: str, arrival_s: flo
     devices = max(settings.rollout.devices, settings.train.devices) if is_colocated else 0
     return JobShape(
         name, settings.name, settings.model, arrival_s, steps,
-        rollout=_part(settings.rollout, settings.model, devices, factor, 0.0),
-        train=_part(settings.train, settings.model, devices, factor, TRAINING_BYTES_PER_PARAMETER),
+        rollout=_part(settings.rollout, settings.model, devices, factor, False),
+        train=_part(settings.train, settings.model, devices, factor, True),
         staleness=0 if is_colocated else staleness, is_colocated=is_colocated, slo=settings.slo, fill=settings.fill,
     )  # fmt: skip
 
 
-def _part(part: PartSettings, model: str, devices: int, factor: float, bytes_per_parameter: float) -> PartShape:
+def _part(part: PartSettings, model: str, devices: int, factor: float, is_training: bool) -> PartShape:
     num_devices = devices or part.devices
-    num_bytes = part.state_bytes_per_device
-    if num_bytes is None:
-        shape = model_shape(model)
-        num_bytes = shape.num_parameters * (bytes_per_parameter or shape.bytes_per_parameter) / num_devices
+    num_bytes = part_bytes(part, model, num_devices, is_training)
     return PartShape(
-        num_devices, part.seconds * factor, part.calls, part.delay_s, part.jitter, part.drift, int(num_bytes), part.after_s,
+        num_devices, part.seconds * factor, part.calls, part.delay_s, part.jitter, part.drift, num_bytes, part.after_s,
         part.after_jitter,
     )  # fmt: skip

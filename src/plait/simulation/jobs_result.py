@@ -32,7 +32,7 @@ class JobOutcome(msgspec.Struct, frozen=True):
 
 
 class RowTimeline(msgspec.Struct, frozen=True):
-    """Mean devices of a row of nodes in each bin: held by groups, busy with calls, busy with moving state."""
+    """Mean devices of a row of nodes, or of a node, in each bin: held by groups, busy with calls, busy with moving state."""
 
     row: str
     num_devices: int

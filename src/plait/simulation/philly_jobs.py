@@ -1,35 +1,45 @@
-"""RL jobs that arrive, and last, like the jobs of a Philly trace. Sizes, periods and bubbles are those of `plexrl_jobs`."""
+"""Jobs of a scenario that come, and last, like those of a Philly trace."""
 
 import math
-import random
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
 
-from plait.simulation.job_shape import JobShape
-from plait.simulation.philly import PhillyJob
-from plait.simulation.plexrl_jobs import PlexrlWorkload, Size, job_of, kind_of
+import msgspec
 
-MIN_S = 1800.0
-"""Shorter jobs are left out: attempts that failed at once, debugging."""
+from plait.simulation.job_scenario import JobScenario, JobSettings, TraceSettings
+from plait.simulation.philly import PhillyJob, read_philly
+from plait.types.errors import ConfigError
 
-
-def jobs_of_philly(
-    trace: Iterable[PhillyJob], workload: PlexrlWorkload, seed: int = 0, device_scale: float = 8.0
-) -> tuple[JobShape, ...]:
-    """The trace's arrivals, run times and numbers of devices, times `device_scale`, for `workload`'s calls.
-
-    A job becomes one of the size that is nearest in devices, on as many as that has. The workload's own arrivals and lengths do
-    not count.
-    """
-    rng = random.Random(f"{seed}/philly")
-    jobs: list[JobShape] = []
-    for entry in trace:
-        if entry.run_s < MIN_S or not entry.num_devices:
-            continue
-        size = _nearest(workload.sizes, entry.num_devices * device_scale)
-        kind = kind_of(size, rng.randrange(workload.kinds_per_size), seed)
-        jobs.append(job_of(workload, kind, entry.job_id, entry.submitted_s, entry.run_s))
-    return tuple(jobs)
+DAY_S = 86_400.0
 
 
-def _nearest(sizes: Iterable[Size], num_devices: float) -> Size:
-    return min(sizes, key=lambda size: abs(math.log(size.num_devices / num_devices)))
+@cache
+def traced_jobs(trace: TraceSettings) -> tuple[PhillyJob, ...]:
+    """Those that count, in order of submission, the first one at 0. ConfigError if the file cannot be read, or none is left."""
+    jobs = read_philly(Path(trace.file))
+    first_s = trace.from_day * DAY_S
+    end_s = math.inf if trace.days is None else first_s + trace.days * DAY_S
+    kept = [
+        job for job in jobs if job.num_devices and job.run_s >= trace.min_s and first_s <= job.submitted_s < end_s
+    ]  # fmt: skip
+    if not kept:
+        raise ConfigError(
+            f"none of the {len(jobs):,} jobs of {trace.file} ran for {trace.min_s:g} s or more on the days that count.",
+            "Change trace.min_s, trace.from_day or days.",
+        )
+    return tuple(msgspec.structs.replace(job, submitted_s=job.submitted_s - kept[0].submitted_s) for job in kept)
+
+
+def nearest_kind(kinds: Sequence[JobSettings], num_devices: float) -> JobSettings:
+    """By the ratio of devices."""
+    return min(kinds, key=lambda kind: abs(math.log((kind.rollout.devices + kind.train.devices) / num_devices)))
+
+
+def trace_problems(scenario: JobScenario) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if scenario.trace is None:
+        return
+    try:
+        traced_jobs(scenario.trace)
+    except ConfigError as error:
+        yield ("trace", "file"), f'trace.file = "{scenario.trace.file}": {error}'

@@ -1,27 +1,42 @@
 """The smallest cluster on which jobs keep their bounds, found by simulating clusters of many sizes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from plait.simulation.hardware import accelerator
-from plait.simulation.job_results import simulate_system
+from plait.simulation.job_results import OnTime, simulate_system
+from plait.simulation.job_room import devices_per_node
 from plait.simulation.job_scenario import JobScenario, JobSystem
-from plait.simulation.job_workload import devices_per_node, jobs_of
+from plait.simulation.job_workload import jobs_of
 from plait.simulation.lasting import lasting
 from plait.simulation.results import SystemResult
 from plait.simulation.smallest import smallest_enough
 
-OnTry = Callable[[str, int], None]
-"""(System, devices)"""
+OnTry = Callable[[str, int, float], None]
+"""(System, devices, share of the steps that are done there): once in a simulated hour"""
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """`share` of the jobs have to end within `slo` times their time alone, counted from their arrival: waiting counts."""
+    """`share` of the jobs have to end within `slo` times their time alone, counted from their arrival: waiting counts.
 
-    slo: float
+    Without `slo`, within each job's own.
+    """
+
+    slo: float | None = None
     share: float = 1.0
+
+
+class Deciding(msgspec.Struct, frozen=True):
+    """The job that is the last that has to keep its bound."""
+
+    slowdown: float
+    bound: float
+
+    @property
+    def is_kept(self) -> bool:
+        return self.slowdown <= self.bound
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -62,49 +77,54 @@ def on_accelerator(scenario: JobScenario, name: str) -> JobScenario:
 def plan_system(
     scenario: JobScenario, system: JobSystem, wish: Wish, seed: int, is_quick: bool = False, on_try: OnTry | None = None
 ) -> Plan:
+    """No node fails, and jobs have as much time as they take, whatever the scenario says."""
     scenario = lasting(scenario)
     per_node = devices_per_node(scenario)
     jobs = jobs_of(scenario, system, seed, is_quick)
+    bounds = {job.job_id: job.slo if wish.slo is None else wish.slo for job in jobs}
     low = max(-(-job.num_devices // per_node) for job in jobs)
     high = max(low, sum(-(-part.num_devices // per_node) for job in jobs for part in job.parts.values()))
     tried: dict[int, SystemResult] = {}
 
+    def on_time(devices: int) -> OnTime | None:
+        return None if on_try is None else lambda name, _, share: on_try(name, devices, share)
+
     def is_enough(num_nodes: int) -> bool:
-        if on_try is not None:
-            on_try(system.name, num_nodes * per_node)
-        cluster = scenario.cluster.model_copy(update={"devices": num_nodes * per_node})
-        changed: Any = scenario.model_copy(update={"cluster": cluster, "failures": ()})
-        tried[num_nodes * per_node] = simulate_system(changed, system, seed, is_quick)
-        deciding = deciding_slowdown(tried[num_nodes * per_node], wish.share)
-        return deciding is not None and deciding <= wish.slo
+        devices = num_nodes * per_node
+        cluster = scenario.cluster.model_copy(update={"devices": devices})
+        changed: Any = scenario.model_copy(update={"cluster": cluster, "failures": (), "until_s": None})
+        tried[devices] = simulate_system(changed, system, seed, is_quick, on_time(devices))
+        found = deciding(tried[devices], wish.share, bounds)
+        return found is not None and found.is_kept
 
-    found = smallest_enough(low, high, is_enough)
-    return _plan(system.name, None if found is None else found * per_node, tried, wish)
+    enough = smallest_enough(low, high, is_enough)
+    return _plan(system.name, None if enough is None else enough * per_node, tried, wish.share, bounds)
 
 
-def deciding_slowdown(result: SystemResult, share: float) -> float | None:
-    """Of the job that is the last that has to keep the bound, from arrival to end; None if it does not end."""
-    found = sorted(total_slowdown(result))
+def deciding(result: SystemResult, share: float, bounds: Mapping[str, float]) -> Deciding | None:
+    """None if too few jobs end."""
+    found = sorted(((slowdown / bounds[name], slowdown, bounds[name]) for name, slowdown in total_slowdowns(result).items()))
     needed = max(1, -int(-share * len(result.works) // 1))
-    return found[needed - 1] if len(found) >= needed else None
+    return Deciding(*found[needed - 1][1:]) if len(found) >= needed else None
 
 
-def total_slowdown(result: SystemResult) -> list[float]:
+def total_slowdowns(result: SystemResult) -> dict[str, float]:
     """Of each job that ended: from its arrival to its end, over its time alone."""
-    found = []
+    found = {}
     for work in result.works:
         if work.end_s is not None and work.start_s is not None and work.slowdown:
             alone_s = (work.end_s - work.start_s) / work.slowdown
-            found.append((work.end_s - work.arrival_s) / alone_s)
+            found[work.name] = (work.end_s - work.arrival_s) / alone_s
     return found
 
 
-def _plan(system: str, num_devices: int | None, tried: dict[int, SystemResult], wish: Wish) -> Plan:
-    looked = {devices: deciding_slowdown(result, wish.share) for devices, result in sorted(tried.items())}
+def _plan(system: str, num_devices: int | None, tried: dict[int, SystemResult], share: float, bounds: Mapping[str, float]) -> Plan:
+    found = {devices: deciding(result, share, bounds) for devices, result in sorted(tried.items())}
+    looked = {devices: None if one is None else one.slowdown for devices, one in found.items()}
     if num_devices is None:
         return Plan(system, None, None, 0, None, None, None, None, looked)
     result = tried[num_devices]
-    late = sum(slowdown > wish.slo for slowdown in total_slowdown(result))
+    late = sum(slowdown > bounds[name] for name, slowdown in total_slowdowns(result).items())
     figures = result.figures
     return Plan(
         system, num_devices, looked[num_devices], late, figures["makespan_s"], figures["device_hours"], figures["cost"],

@@ -7,9 +7,11 @@ work. Each fit's error is that on points that it was not told: a third at a time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from plait.types.errors import ConfigError
 
@@ -20,9 +22,9 @@ TOKENS_KNOTS = (128, 512, 2048)
 class Point(msgspec.Struct, frozen=True):
     """`num_rows` and `num_tokens` are those of a call: of a decode step the tokens of all contexts, else those computed."""
 
-    num_tokens: int
-    seconds: float
-    num_rows: int = 1
+    num_tokens: Annotated[int, Meta(ge=1)]
+    seconds: Annotated[float, Meta(gt=0)]
+    num_rows: Annotated[int, Meta(ge=1)] = 1
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,12 +37,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     train: tuple[Point, ...] = ()
     resume: tuple[Point, ...] = ()
     """The end of a chunk and the start of the next one of its generation, by the tokens of its context."""
-    verify_token_s: float = 0.0
+    verify_token_s: Annotated[float, Meta(ge=0)] = 0.0
     """That each further token of a row adds to a step."""
-    optimizer_s: float = 0.0
-    publish_s: float = 0.0
-    load_bytes_per_s: float = 10e9
-    fetch_tokens_per_s: float = 1e6
+    optimizer_s: Annotated[float, Meta(ge=0)] = 0.0
+    publish_s: Annotated[float, Meta(ge=0)] = 0.0
+    load_bytes_per_s: Annotated[float, Meta(gt=0)] = 10e9
+    fetch_tokens_per_s: Annotated[float, Meta(gt=0)] = 1e6
+
+    def json(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
     def slower(self, factor: float) -> "Profile":
         """All of it, so many times."""
@@ -53,7 +58,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **lists, **singles, **rates)
 
     def write(self, path: Path) -> None:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        path.write_bytes(self.json())
 
 
 def read_profile(path: Path) -> Profile:

@@ -6,12 +6,15 @@ import msgspec
 
 from plait.simulation.catalogue import read_table
 from plait.simulation.check_scenario import check_scenario
+from plait.simulation.hardware import accelerator
+from plait.simulation.model_shapes import model_shape
 from plait.simulation.recorded_lengths import RecordedLengths, recorded_lengths
 from plait.simulation.run_trace import RunTrace, TaskTrace
 from plait.simulation.scenario import (
     BaseSettings,
     ClusterSettings,
     LengthSettings,
+    RolloutSettings,
     TaskScenario,
     TaskSettings,
     TaskSystem,
@@ -20,6 +23,8 @@ from plait.simulation.scenario import (
 from plait.simulation.task_shape import TaskShape
 from plait.types.errors import ConfigError
 
+EPISODES_IN_A_CACHE = 4
+"""At least, of the longest ones, where the replay chooses how many devices an engine has."""
 DEFAULT_ACCELERATOR, DEFAULT_DEVICES, DEFAULT_TRAINING_SHARE = "H100", 4, 0.25
 SYSTEMS = (TaskSystem(name="plait"), TaskSystem(name="one at a time", sharing="one_at_a_time"))
 
@@ -47,7 +52,7 @@ def replay(trace: RunTrace, changes: Changes, base: TaskScenario | None = None) 
     tasks = tuple(_settings(task, lengths[task.name], changes.copies) for task in trace.tasks)
     values = (base or _default(trace, changes, tasks)).model_dump() | {"tasks": [task.model_dump() for task in tasks]}
     values = _changed(values, changes)
-    title = f"Run {trace.name} on {values['cluster']['devices']} {values['cluster']['accelerator']}"
+    title = f"Run {trace.name} on {values['cluster']['devices']} {values['cluster']['accelerator']} with {values['model']['name']}"
     scenario = TaskScenario.model_validate(values | {"title": title, "description": _describe(trace)})
     problems = check_scenario(scenario)
     if problems:
@@ -73,19 +78,33 @@ def nearest_model(name: str) -> str:
 
 
 def _default(trace: RunTrace, changes: Changes, tasks: tuple[TaskSettings, ...]) -> TaskScenario:
-    devices = changes.devices or DEFAULT_DEVICES
+    devices, name = changes.devices or DEFAULT_DEVICES, changes.model or nearest_model(trace.model)
+    cluster = ClusterSettings(accelerator=changes.accelerator or DEFAULT_ACCELERATOR, devices=devices)
+    per_engine = _engine_devices(cluster, name, tasks)
+    training = max(1, round(DEFAULT_TRAINING_SHARE * devices))
+    training += (devices - training) % per_engine
     return TaskScenario(
-        cluster=ClusterSettings(accelerator=changes.accelerator or DEFAULT_ACCELERATOR, devices=devices),
-        model=BaseSettings(name=changes.model or nearest_model(trace.model)),
-        training=TrainingSettings(devices=max(1, round(DEFAULT_TRAINING_SHARE * devices))),
-        tasks=tasks, systems=SYSTEMS,
+        cluster=cluster, model=BaseSettings(name=name), rollout=RolloutSettings(devices_per_engine=per_engine),
+        training=TrainingSettings(devices=min(training, devices)), tasks=tasks, systems=SYSTEMS,
     )  # fmt: skip
 
 
+def _engine_devices(cluster: ClusterSettings, model: str, tasks: tuple[TaskSettings, ...]) -> int:
+    """The fewest, in powers of two, whose memory holds the model and some of the longest episodes."""
+    shape, memory = model_shape(model), accelerator(cluster.accelerator).memory_bytes * RolloutSettings().memory_share
+    longest = max(task.prompt_tokens + task.turns * task.lengths.max_tokens for task in tasks)
+    needed = shape.weight_bytes + EPISODES_IN_A_CACHE * longest * shape.kv_bytes_per_token
+    per_engine = 1
+    while per_engine * memory < needed:
+        per_engine *= 2
+    return per_engine
+
+
 def _check_names(changes: Changes) -> None:
-    for option, table, name in (("accelerator", "accelerators", changes.accelerator), ("model", "models", changes.model)):
-        if name is not None and name not in read_table(table):
-            raise ConfigError(f'--{option} "{name}" is not known.', f"Known are {', '.join(sorted(read_table(table)))}.")
+    if changes.accelerator is not None:
+        accelerator(changes.accelerator, "--accelerator")
+    if changes.model is not None:
+        model_shape(changes.model, "--model")
 
 
 def _changed(values: dict[str, Any], changes: Changes) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from plait.simulation.paper_figures import PaperFigure
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
+Sigma = Annotated[float, Field(ge=0, le=5)]
 Count = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(min_length=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -39,7 +41,7 @@ ModelName = Annotated[str, AfterValidator(_known("models"))]
 class ClusterSettings(Settings):
     accelerator: AcceleratorName
     """A name in the table of accelerators: "H100", "H800", "H200", "H20", "A100", "Ascend-910B", "Ascend-910C", "CPU"."""
-    devices: Count
+    devices: Annotated[int, Field(ge=1, le=1_000_000)]
     """Of the whole cluster."""
     devices_per_node: Annotated[int, Field(ge=0)] = 0
     """0: as the accelerator's usual server."""
@@ -105,7 +107,7 @@ class LengthSettings(Settings):
 
     median_tokens: Positive
     """Half of the answers are shorter."""
-    sigma: NotNegative = 0.7
+    sigma: Sigma = 0.7
     """Standard deviation of the natural logarithm."""
     correlation: Annotated[float, Field(ge=0, le=1)] = 0.7
     """Share of the logarithms' variance that lies between groups; 1: siblings are equally long."""
@@ -118,7 +120,7 @@ class LengthSettings(Settings):
 class TaskSettings(Settings):
     """One kind of task, `count` times."""
 
-    name: str
+    name: Name
     """Of the task; with a number behind it if there are several."""
     count: Count = 1
     """So many tasks of this kind."""
@@ -140,7 +142,7 @@ class TaskSettings(Settings):
     """What the environment answers between two turns."""
     delay_s: NotNegative = 0.0
     """Median time of the environment after each answer: tools, verifiers."""
-    delay_sigma: NotNegative = 0.0
+    delay_sigma: Sigma = 0.0
     """Of the natural logarithm of the delay; 0: it is always the same."""
     max_staleness: Annotated[int, Field(ge=0)] = 0
     """Steps that a policy which rolls out may lag behind; 0: strictly on-policy."""
@@ -153,7 +155,7 @@ class TaskSettings(Settings):
 class TaskSystem(Settings):
     """How one of the compared systems does it. All have the same devices and workload."""
 
-    name: str
+    name: Name
     """What the tables call it."""
     sharing: Literal["together", "rounds", "one_at_a_time"] = "together"
     """"together": as Plait; "rounds": all roll out, then all train; "one_at_a_time": the next begins when one has ended."""

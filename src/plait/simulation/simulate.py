@@ -1,8 +1,8 @@
 """The way in: a scenario, a seed, and what came out. The same three give the same result, to the byte."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from plait.simulation.job_results import simulate_job_systems
+from plait.simulation.job_results import OnTime, simulate_job_systems
 from plait.simulation.job_scenario import JobScenario
 from plait.simulation.lasting import lasting
 from plait.simulation.load_scenario import Scenario
@@ -25,7 +25,9 @@ def simulate(
     tell = on_progress or (lambda what, share: None)
     if isinstance(scenario, JobScenario):
         notes: tuple[str, ...] = ()
-        systems = simulate_job_systems(lasting(scenario), chosen, is_quick, lambda system, time_s: tell(_day(system, time_s), None))
+        systems = simulate_job_systems(
+            lasting(scenario), chosen, is_quick, _by_system([system.name for system in scenario.systems], tell)
+        )
     else:
         notes = profile_notes(scenario)
         tasks = kinds_of(scenario, is_quick) if kinds is None else kinds
@@ -38,16 +40,17 @@ def simulate(
     )  # fmt: skip
 
 
-def _day(system: str, time_s: float) -> str:
-    return f"{system}, day {time_s / 86_400:.1f}"
+def _by_system(names: Sequence[str], tell: OnProgress) -> OnTime:
+    """One system's jobs after another's."""
+    return lambda system, time_s, share: tell(f"{system}, day {time_s / 86_400:.1f}", (names.index(system) + share) / len(names))
 
 
-def _counter(total: int, tell: OnProgress) -> Callable[[], None]:
-    done = 0
+def _counter(total: int, tell: OnProgress) -> Callable[[float], None]:
+    done = 0.0
 
-    def count() -> None:
+    def count(steps: float) -> None:
         nonlocal done
-        done += 1
-        tell(f"{done:,} of {total:,} steps", done / total)
+        done += steps
+        tell(f"{int(done + 1e-6):,} of {total:,} steps", min(1.0, done / total))
 
     return count

@@ -1,6 +1,6 @@
 """Scenarios of kind "tasks": each system's simulation, and its figures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,10 +9,7 @@ from plait.simulation import task_systems
 from plait.simulation.results import SystemResult, WorkRow
 from plait.simulation.scenario import TaskScenario, TaskSystem
 from plait.simulation.task_shape import TaskShape
-from plait.simulation.task_simulation import TaskRun, TaskSimulation
-
-OnStep = Callable[[], None]
-
+from plait.simulation.task_simulation import OnSteps, TaskRun, TaskSimulation
 
 Kinds = Sequence[tuple[str, Sequence[TaskShape]]]
 """Each kind of task by name, with the tasks of it."""
@@ -33,26 +30,26 @@ def num_steps(scenario: TaskScenario, kinds: Kinds) -> int:
     return len(scenario.systems) * together + alone
 
 
-def simulate_tasks(scenario: TaskScenario, kinds: Kinds, seed: int, on_step: OnStep | None = None) -> list[SystemResult]:
-    alone_s = _alone(scenario, kinds, seed, on_step) if scenario.measure_slowdowns else {}
-    return [_simulate(scenario, system, kinds, seed, alone_s, on_step) for system in scenario.systems]
+def simulate_tasks(scenario: TaskScenario, kinds: Kinds, seed: int, on_steps: OnSteps | None = None) -> list[SystemResult]:
+    alone_s = _alone(scenario, kinds, seed, on_steps) if scenario.measure_slowdowns else {}
+    return [_simulate(scenario, system, kinds, seed, alone_s, on_steps) for system in scenario.systems]
 
 
-def _alone(scenario: TaskScenario, kinds: Kinds, seed: int, on_step: OnStep | None) -> dict[str, float]:
+def _alone(scenario: TaskScenario, kinds: Kinds, seed: int, on_steps: OnSteps | None) -> dict[str, float]:
     """Kind -> how long its first task takes with the whole cluster for itself, under Plait."""
     system = TaskSystem(name="alone")
     found = {}
     for name, shapes in kinds:
         shape = msgspec.structs.replace(shapes[0], arrival_s=0.0)
-        found[name] = TaskSimulation(scenario, system, seed, on_step).run([shape]).end_s
+        found[name] = TaskSimulation(scenario, system, seed, on_steps).run([shape]).end_s
     return found
 
 
 def _simulate(
-    scenario: TaskScenario, system: TaskSystem, kinds: Kinds, seed: int, alone_s: dict[str, float], on_step: OnStep | None
+    scenario: TaskScenario, system: TaskSystem, kinds: Kinds, seed: int, alone_s: dict[str, float], on_steps: OnSteps | None
 ) -> SystemResult:
     shapes = [_under(shape, system) for _, members in kinds for shape in members]
-    run = TaskSimulation(scenario, system, seed, on_step).run(shapes)
+    run = TaskSimulation(scenario, system, seed, on_steps).run(shapes)
     works = tuple(_works(kinds, run, alone_s))
     bin_s, groups, series = run.recorder.lines(run.end_s)
     figures: dict[str, float | None] = {

@@ -18,7 +18,8 @@ from plait.simulation.trainer import SimulatedTrainer
 NUM_SAMPLES = 2_000
 """Caches and queues are looked at so often, about; the time between two looks grows with the simulation."""
 
-OnStep = Callable[[], None]
+OnSteps = Callable[[float], None]
+"""Steps since the last call; one that rolls out counts as the share of its samples that is scored."""
 
 
 @dataclass(slots=True)
@@ -42,11 +43,11 @@ class TaskRun:
 
 
 class TaskSimulation:
-    """`on_step` is called at each committed step."""
+    """`on_steps` is called now and then."""
 
-    def __init__(self, scenario: TaskScenario, system: TaskSystem, seed: int, on_step: OnStep | None = None) -> None:
+    def __init__(self, scenario: TaskScenario, system: TaskSystem, seed: int, on_steps: OnSteps | None = None) -> None:
         self.env = simpy.Environment()
-        self._on_step_done = on_step
+        self._on_steps, self._steps_told = on_steps, 0.0
         per_engine = scenario.rollout.devices_per_engine
         is_shared = system.layout == "shared"
         rolling, training = rollout_devices(scenario), scenario.training.devices
@@ -110,8 +111,13 @@ class TaskSimulation:
         recorder.count("sampled_tokens", step.num_sampled_tokens)
         recorder.count("steps")
         self._left -= 1
-        if self._on_step_done is not None:
-            self._on_step_done()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._on_steps is not None:
+            steps = sum(progress.steps for progress in self.run_result.tasks.values()) + self._tasks.steps_under_way
+            self._on_steps(steps - self._steps_told)
+            self._steps_told = steps
 
     def _sample(self) -> None:
         """Look at caches and queues, and again later, while there is something to do."""
@@ -121,6 +127,7 @@ class TaskSimulation:
         recorder.value("caches reserved", now_s, reserved / room)
         recorder.value("generations waiting", now_s, self.rollout.scheduler.num_waiting)
         recorder.value("generations running", now_s, self.rollout.scheduler.num_running)
+        self._tell()
         if self._left:
             next_s = max(FIRST_BIN_S, now_s * 2 / NUM_SAMPLES)
             self.env.timeout(next_s).callbacks.append(lambda _: self._sample())

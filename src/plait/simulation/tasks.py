@@ -66,6 +66,11 @@ class SimulatedTasks:
         self.end_s = 0.0
         """Of the latest committed step. The clock may go on past it: timers of what was cut short run out as well."""
 
+    @property
+    def steps_under_way(self) -> float:
+        """Each as the share of its samples that is scored."""
+        return sum(1 - batch.left / batch.num_samples for batch in self._batches.values())
+
     def add(self, shape: TaskShape) -> None:
         """It comes at its `arrival_s`."""
         self._shapes[shape.name] = shape

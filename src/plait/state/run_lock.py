@@ -1,15 +1,25 @@
-"""One process at a time has a run: an exclusive `flock` that ends with the process, however it ends."""
+"""One process at a time has a run: an exclusive `flock` that ends with the process, however it ends.
+
+- Who only asks who has it (`lock_holder`) takes a shared lock for a moment. Whoever takes the run tells the two apart, and waits
+  for those that ask, however slow they are.
+- Letting go is for all copies of the descriptor: a child that is just being forked does not hold the run any longer.
+- The file that is locked is the one that is there under its name: a run that was removed and made anew is another one.
+"""
 
 import fcntl
 import os
+import random
 import time
 from pathlib import Path
 from types import TracebackType
 
 from plait.types.errors import StateError
 
-PROBE_GRACE_S = 0.2
-"""`lock_holder` holds the lock for microseconds; taking it waits so long before it believes that the run is in use."""
+HOLDER_GRACE_S = 0.2
+"""For a holder that is just ending."""
+READER_GRACE_S = 60.0
+"""A reader holds the lock for microseconds, unless it is stopped in between."""
+PAUSE_S = 0.01
 
 
 class RunLock:
@@ -17,19 +27,14 @@ class RunLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not _try_lock(self._descriptor):
-            holder = _read_holder(self._descriptor)
-            os.close(self._descriptor)
-            who = f"process {holder}" if holder else "another process"
-            raise StateError(f"the run {path.parent} is in use by {who}.", "Wait for it to end, or end that process.")
+        self._descriptor = _locked(path)
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         if self._descriptor >= 0:
             os.ftruncate(self._descriptor, 0)
-            os.close(self._descriptor)
+            _close(self._descriptor)
             self._descriptor = -1
 
     def __enter__(self) -> "RunLock":
@@ -46,24 +51,58 @@ def lock_holder(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read_holder(descriptor) or 0
+        return None if _try(descriptor, fcntl.LOCK_SH) else _read_holder(descriptor) or 0
     finally:
-        os.close(descriptor)
-    return None
+        _close(descriptor)
 
 
-def _try_lock(descriptor: int) -> bool:
-    deadline_s = time.monotonic() + PROBE_GRACE_S
+def _locked(path: Path) -> int:
+    """A descriptor that holds the lock. Raises StateError if another process has it."""
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                return False
-            time.sleep(0.01)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError as error:
+            raise StateError(f"there is no folder {path.parent}.", "It was removed, or never made.") from error
+        try:
+            _lock(descriptor, path)
+            if _is_there(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        _close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    start_s = time.monotonic()
+    while not _try(descriptor, fcntl.LOCK_EX):
+        is_held = not _try(descriptor, fcntl.LOCK_SH)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        if time.monotonic() - start_s > (HOLDER_GRACE_S if is_held else READER_GRACE_S):
+            holder = _read_holder(descriptor) if is_held else None
+            who = f"process {holder}" if holder else "another process"
+            raise StateError(f"the run {path.parent} is in use by {who}.", "Wait for it to end, or end that process.")
+        time.sleep(PAUSE_S * random.random())  # Two that begin at once must not go on in step.
+
+
+def _try(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_there(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _close(descriptor: int) -> None:
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def _read_holder(descriptor: int) -> int | None:

@@ -75,6 +75,11 @@ class RunDirectory:
         """Tasks that have written something."""
         return sorted(entry.name for entry in self.tasks_folder.iterdir()) if self.tasks_folder.is_dir() else []
 
+    @property
+    def has_begun(self) -> bool:
+        """Its settings or its log are there."""
+        return is_run(self.path) or self.events.exists()
+
     def lock(self) -> RunLock:
         """Take the run for this process until the lock is released; a `StateError` names the process that has it."""
         return RunLock(self.lock_file)

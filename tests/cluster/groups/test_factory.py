@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from plait.cluster.configurations import configurations
 from plait.cluster.executors.carrier import WorkerNeeds
 from plait.cluster.executors.ray_executor import RayExecutor
 from plait.cluster.groups.factory import WorkerFactory
 from plait.cluster.groups.grouped_workers import GroupedWorkers
 from plait.cluster.groups.shared_training import SharedTraining
-from plait.cluster.workers import configurations
 from plait.config.checks import check_settings
 from plait.config.run import RunSettings
 from tests.runs import tiny_task

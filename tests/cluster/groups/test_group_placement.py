@@ -1,8 +1,11 @@
 """At which group each job runs, by the placer that the simulator drives too."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from plait.cluster.groups.group_placement import GroupPlacement
+from plait.cluster.groups.placer_question import Answer
 from plait.placement.drift import DriftSettings
 from plait.placement.job import Role
 from plait.placement.job_profile import JobProfile, Phase
@@ -30,6 +33,7 @@ def placed(policy: str, *jobs: JobProfile, num_groups: int = 2, slo: float = 1.2
 
 def tell(placement: GroupPlacement, job: str, told: JobProfile, now_s: float = 0.0) -> None:
     placement.profiled(job, told, now_s, num_bytes=10, switch_s=0.0, now_s=now_s)
+    placement.settle()
 
 
 def where(placement: GroupPlacement) -> list[str]:
@@ -96,8 +100,49 @@ def test_a_job_whose_trace_drifts_is_placed_anew() -> None:
 def test_a_job_that_could_not_be_moved_is_the_placers_no_more() -> None:
     placement = placed("pack", HALF, HALF)
     placement.stay("j1", "g1", 5.0)
+    placement.settle()
     assert where(placement) == ["g0", "g1"]
     assert list(placement.placer.groups.jobs) == ["j0"]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["arrive", "leave", "half", "full", "stay", "begin", "end"]), st.sampled_from("abc")), max_size=25
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_answers_may_come_at_any_time(steps: list[tuple[str, str]]) -> None:
+    """Things happen between question and answer. In the end both sides hold the same jobs, those on one node in one group."""
+    placement = GroupPlacement(["g0", "g1", "g2"], 100, None, "pack", IMPATIENT)
+    answer: Answer | None = None
+    for now_s, (step, job) in enumerate([*steps, ("end", "")]):
+        if step == "end":
+            if answer is not None:
+                placement.take(answer)
+            answer = None
+        elif step == "begin":
+            if answer is None and (question := placement.next_question()) is not None:
+                answer = question()
+        elif step == "arrive":
+            if job not in placement.jobs:
+                placement.arrive(job, 10)
+        elif step == "leave":
+            placement.leave(job, now_s)
+        elif job in placement.jobs and step == "stay":
+            placement.stay(job, placement.jobs[job].group, now_s)
+        elif job in placement.jobs:
+            placement.profiled(job, HALF if step == "half" else FULL, now_s, 10, 0.0, now_s)
+    placement.settle()
+    placed = {job: here.group for job, here in placement.jobs.items() if here.is_placed}
+    nodes = {job: _node_of(placement, job) for job in placed if job in placement.placer.groups.jobs}
+    assert placed.keys() == nodes.keys() == placement.placer.groups.jobs.keys()
+    assert len(set(zip(placed.values(), nodes.values(), strict=True))) <= min(len(set(placed.values())), len(set(nodes.values())))
+
+
+def _node_of(placement: GroupPlacement, job: str) -> str:
+    groups = placement.placer.groups
+    return groups.groups[next(iter(groups.jobs[job].groups))].slices[0].node_id
 
 
 def test_the_placer_is_the_one_that_the_simulator_drives() -> None:
@@ -115,4 +160,5 @@ def test_a_job_that_comes_to_need_its_group_all_the_time_keeps_it() -> None:
     assert set(placement.placer.groups.jobs) == {"j0", "j1"}
     tell(placement, "j0", HALF, now_s=20)
     placement.leave("j0", 21)
+    placement.settle()
     assert set(placement.placer.groups.jobs) == {"j1"}

@@ -219,6 +219,7 @@ def test_deployments_with_routes_stay_where_they_are_said_to_be(monkeypatch: pyt
             await asyncio.gather(*(base.work() for base in bases))
             check(disk, bases)
             bases[0].groups.look()
+            bases[0].groups.placement.settle()
             assert bases[0].groups.misplaced() == {}
 
     asyncio.run(routed())

@@ -1,6 +1,7 @@
 """From traces to moves: what the loop looks at, does, and tells."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,67 @@ def test_one_group_has_nothing_to_decide(tmp_path: Path) -> None:
 def test_a_job_that_leaves_is_the_placers_no_more(tmp_path: Path) -> None:
     groups, _, _ = looped(tmp_path, "spread", lambda groups: [Job(groups, name, 10.0, 3.0) for name in "ab"])
     groups.leave("a")
+    groups.placement.settle()
     assert list(groups.placement.jobs) == ["b"]
     assert list(groups.placement.placer.groups.jobs) == ["b"]
+
+
+class Slow:
+    """Holds the placer's first answer back until it is let go of."""
+
+    def __init__(self, groups: WorkerGroups) -> None:
+        self.asked, self._release = threading.Event(), threading.Event()
+        self.was_let_go = True
+        placer = groups.placement.placer
+        self._submit = placer.submit
+        placer.submit = self._held  # type: ignore[method-assign]
+
+    def _held(self, job: Any, now_s: float) -> Any:
+        self.asked.set()
+        self.was_let_go &= self._release.wait(60)
+        return self._submit(job, now_s)
+
+    def let_go(self) -> None:
+        self._release.set()
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_the_event_loop_is_free_while_the_placer_thinks(tmp_path: Path, comes_again: bool) -> None:
+    """A job leaves meanwhile, and one of the same name may come: what was decided of the first is not the second's."""
+    groups = make_group(tmp_path, 100, names=NAMES, placement=GroupPlacement(NAMES, 100, policy="pack"))
+    jobs = [Job(groups, name, 10.0, 3.0) for name in "ab"]
+    slow = Slow(groups)
+
+    async def run() -> None:
+        events: list[Any] = []
+        async with PlacementLoop(groups, events.append, interval_s=0.001):
+            await asyncio.to_thread(slow.asked.wait, 60)
+            groups.leave("a")
+            if comes_again:
+                groups.join("a", jobs[0], 10)
+            slow.let_go()
+            while not events:
+                await asyncio.sleep(0.001)
+
+    asyncio.run(run())
+    assert slow.was_let_go, "who asked was not free to let go of it"
+    assert list(groups.placement.placer.groups.jobs) == ["b"]
+    assert groups.placement.jobs.keys() == groups.jobs.keys() == ({"a", "b"} if comes_again else {"b"})
+    assert not any(here.is_placed for job, here in groups.placement.jobs.items() if job == "a")
+
+
+def test_whoever_ends_the_loop_waits_for_the_thread(tmp_path: Path) -> None:
+    groups = make_group(tmp_path, 100, names=NAMES, placement=GroupPlacement(NAMES, 100, policy="pack"))
+    Job(groups, "a", 10.0, 3.0)
+    slow = Slow(groups)
+
+    async def run() -> None:
+        async with PlacementLoop(groups, lambda _: None, interval_s=0.001):
+            await asyncio.to_thread(slow.asked.wait, 60)
+            asyncio.get_running_loop().call_later(0.01, slow.let_go)
+        assert list(groups.placement.placer.groups.jobs) == ["a"]
+
+    asyncio.run(run())
 
 
 class Leaving(Job):

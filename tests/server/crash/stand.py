@@ -77,7 +77,7 @@ class Stand:
             on_ended=self._ended,
         )
         sessions = Sessions(self.database, 1e6, lambda session_ids, have_ended: None)
-        self.results = Results(self.futures, Samplers(self.database, sessions, self.checkpoints, ()), self.models, POLL_S)
+        self.results = Results(self.futures, Samplers(self.database, sessions, ()), self.models, POLL_S)
 
     def _ended(self, _runner: ModelRunner, _call: Call, result: CallResult | CallFailure) -> None:
         for folder in result.replaced_folders if isinstance(result, CallResult) else ():

@@ -73,6 +73,12 @@ def check_free(settings: ServerSettings) -> None:
             time.sleep(0.05)
 
 
+def test_a_folder_that_is_not_there_is_not_called_in_use(tmp_path: Path) -> None:
+    settings = ServerSettings(data_folder=tmp_path, database_url=f"sqlite:///{tmp_path}/none/plait.db")
+    with pytest.raises(StateError, match=f"there is no folder {tmp_path}/none"), server_lock(settings):
+        pass
+
+
 def test_a_data_folder_has_one_server(tmp_path: Path, hold: Hold) -> None:
     settings = settings_in(tmp_path / "data")
     holder = hold(settings)

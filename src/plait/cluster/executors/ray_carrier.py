@@ -34,6 +34,17 @@ class RayCarrier:
         self._outbox: list[bytes] = []
         self._num_sent = 0
         self._delivering: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """It is lost, and no call to it is under way: `close` has nothing to do."""
+        return self._lost.done() and all(task.done() for task in self._tasks)
+
+    @property
+    def _tasks(self) -> list["asyncio.Task[None]"]:
+        """Calls into Ray, under way or ended."""
+        return [task for task in (self._delivering, self._collecting, self._ending) if task is not None]
 
     async def send(self, message: bytes) -> None:
         if self._lost.done():
@@ -59,11 +70,12 @@ class RayCarrier:
         """Also of a worker that is lost: no call to it is under way afterwards. May be called again."""
         try:
             if not self._lost.done():
-                await asyncio.wait([asyncio.ensure_future(self._end())], timeout=END_TIMEOUT_S)
+                self._ending = self._ending or asyncio.create_task(self._end())
+                await asyncio.wait([self._ending], timeout=END_TIMEOUT_S)
         finally:
             self._lose("was closed.")
-        if tasks := [task for task in (self._delivering, self._collecting) if task is not None]:
-            await asyncio.wait(tasks, timeout=END_TIMEOUT_S)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=END_TIMEOUT_S)
 
     # ---- calls under way
 

@@ -35,6 +35,7 @@ class RayExecutor:
         self._address, self._strategy, self._needs, self._folder = address, strategy.upper(), dict(needs), shared_folder
         self._opening: asyncio.Task[None] | None = None
         self._carriers: list[RayCarrier] = []
+        """Those that `close` may have to wait for."""
         self._calls: set[asyncio.Future[Any]] = set()
         """Into Ray, in threads. None may be under way when the connection is closed: Ray ends the process for that."""
         self._group: Any = None
@@ -51,8 +52,9 @@ class RayExecutor:
             if isinstance(error, import_ray().exceptions.RayError):
                 raise WorkerFailure(f"worker {program.name!r} {describe(error)}") from error
             raise
-        self._carriers.append(RayCarrier(program.name, actor, started, lambda: self._call(_kill, actor)))
-        return self._carriers[-1]
+        carrier = RayCarrier(program.name, actor, started, lambda: self._call(_kill, actor))
+        self._carriers = [*(one for one in self._carriers if not one.is_over), carrier]
+        return carrier
 
     async def close(self) -> None:
         if self._opening is None:

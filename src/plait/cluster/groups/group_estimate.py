@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterator, Mapping
 
 from plait.cluster.groups.room_below import Occupant, homeless_bytes
-from plait.config.explain import BYTES_PER_VALUE, count_adapter_parameters
+from plait.config.explain import BYTES_PER_VALUE
 from plait.config.run import RunSettings
+from plait.config.task_sizes import count_adapter_parameters
 from plait.models.tensor_names import tensor_shapes
 from plait.types.model import ModelConfig
 

@@ -8,14 +8,12 @@
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-import torch
 
 from plait.cluster.groups.base_weights import BASE
 from plait.cluster.groups.device_room import DeviceRoom
 from plait.cluster.groups.device_state import DeviceState
 from plait.cluster.groups.group_memory import GroupMemory
+from plait.cluster.groups.loaded_worker import load_worker
 from plait.cluster.groups.messages import (
     CallOver,
     FromDeployment,
@@ -34,13 +32,10 @@ from plait.cluster.groups.messages import (
 from plait.cluster.groups.openings import BYTES_PER_PARAMETER, opened_values, opening_bytes, version_bytes
 from plait.cluster.groups.refusals import no_place_below, no_room_to_open, no_way_onto_device, refusal
 from plait.cluster.groups.staging import Staged
-from plait.cluster.messages import FromWorker, StartFailed, Starting, SubmitChunks, ToWorker
+from plait.cluster.messages import FromWorker, StartFailed, SubmitChunks, ToWorker
 from plait.cluster.model_messages import DiscardGradients, ScorePrompt
 from plait.cluster.rollout_role import RolloutRole
-from plait.cluster.worker import Weights, Worker
-from plait.models.weights import load_model
 from plait.types.errors import CapacityError, PlaitError
-from plait.types.model import ModelConfig
 from plait.types.policy import AdapterRef
 
 log = logging.getLogger(__name__)
@@ -114,21 +109,7 @@ class GroupHost:
         self._send(CallOver(frame.call_id, time.perf_counter() - start_s, self._room.footprints, self._room.resident))
 
     def _load(self, frame: Host, said: list[FromWorker]) -> DeviceState:
-        weights: Weights = {}
-
-        def load(path: Path, dtype: torch.dtype, device: torch.device) -> tuple[ModelConfig, Weights]:
-            config, loaded = load_model(path, dtype, device)
-            weights.update(loaded)
-            return config, loaded
-
-        def say(message: FromWorker) -> None:
-            """What is under way at once; the rest when it is known whether there is room."""
-            if isinstance(message, Starting):
-                self._send(FromDeployment(frame.deployment, message))
-            else:
-                said.append(message)
-
-        worker = Worker(say, frame.settings, load)
+        worker, weights = load_worker(frame.settings, self._teller(frame.deployment), said)
         base, state = f"{BASE}{worker.base_digest} {frame.settings.dtype}", None
         try:
             self.memory.hold_base(base, weights)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from plait.cluster.groups.group_state import group_states
 from plait.cluster.groups.worker_groups import WorkerGroups
@@ -14,6 +15,7 @@ from plait.observe.events import GroupSample, JobMoved, Note
 from plait.types.errors import PlaitError
 
 INTERVAL_S = 10.0
+T = TypeVar("T")
 
 log = logging.getLogger("plait.cluster")
 
@@ -43,14 +45,22 @@ class PlacementLoop:
             await asyncio.sleep(self._interval_s)
             try:
                 self._groups.look()
+                await self._decide()
                 await self._move_all()
                 self.tell()
             except Exception:  # Everything runs where it is; the next look may be better.
                 log.exception("placing jobs failed; it is tried again in %g s", self._interval_s)
 
+    async def _decide(self) -> None:
+        """In a thread: to run jobs together on trial takes long, and the controller has others to serve."""
+        placement = self._groups.placement
+        while (question := placement.next_question()) is not None:
+            placement.take(await _in_thread(question))
+
     async def _move_all(self) -> None:
-        for job, group in self._groups.misplaced().items():
-            if job not in self._groups.jobs:
+        for job in self._groups.misplaced():
+            group = self._groups.misplaced().get(job)
+            if group is None:
                 continue  # It has left meanwhile.
             source = self._groups.group_of(job)
             try:
@@ -69,3 +79,13 @@ class PlacementLoop:
                     num_calls=state.num_calls, num_switches=state.num_switches, num_moves=state.num_moves,
                 )
             )  # fmt: skip
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """A thread cannot be stopped: who is cancelled waits for it, so that nothing goes on behind its back."""
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.gather(thread, return_exceptions=True)
+        raise

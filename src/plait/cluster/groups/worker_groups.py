@@ -109,7 +109,7 @@ class WorkerGroups:
     # ---- traces and decisions
 
     def look(self) -> None:
-        """What traces have come to tell is the placement's to judge, where there is a choice."""
+        """What traces have come to tell is the placement's to judge, where there is a choice: these are questions to it."""
         if len(self._groups) == 1:
             return
         now_s = self.clock()

@@ -15,6 +15,11 @@ def get_run(session: Session, run_id: str, tenant_id: str | None) -> ManagedRun 
     return find(session, ManagedRun, run_id, tenant_id)
 
 
+def run_ids(session: Session) -> set[str]:
+    """Of all tenants."""
+    return set(session.scalars(select(ManagedRun.run_id)))
+
+
 def set_run_state(session: Session, run_id: str, state: str, ended_s: float | None = None) -> ManagedRun | None:
     """`ended_s` is given when the run is over."""
     run = session.get(ManagedRun, run_id)

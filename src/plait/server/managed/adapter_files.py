@@ -21,16 +21,14 @@ ATTEMPTS = 3
 
 def pack_adapter(directory: RunDirectory, task: str, step: int | None, kind: Format) -> tuple[IO[bytes], int]:
     """An open temporary file, and the step that is in it: `step`, or the best by held-out score, else the latest. NotFound."""
+    cause: Exception | None = None
     for _ in range(ATTEMPTS):
         try:
             ref = policy_ref(directory, task, step)
-        except StateError as error:
-            raise NotFound("adapter", f"{task}@{step if step is not None else 'latest'}") from error
-        try:
             return _pack(Path(ref.path), kind), ref.policy.version
-        except FileNotFoundError:
-            continue
-    raise NotFound("adapter", f"{task}@{step}")
+        except (StateError, FileNotFoundError) as error:
+            cause = error
+    raise NotFound("adapter", f"{task}@{step if step is not None else 'latest'}") from cause
 
 
 def _pack(folder: Path, kind: Format) -> IO[bytes]:

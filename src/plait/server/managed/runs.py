@@ -75,6 +75,8 @@ class ManagedRuns:
         """Take up what a former server left unfinished. `ready`: what the workers of each base model have told."""
         for name, switchboard in self._switchboards.items():
             switchboard.ready = ready[name]
+        async with self._submitting:
+            await self._starts.remove_unknown(self._folders)
         for row in await self._database.run(managed.unfinished_runs):
             await self._take_up(row)
         self._watching = asyncio.create_task(self._end_streams_in_time())

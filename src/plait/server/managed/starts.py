@@ -10,6 +10,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from plait.client.start_points import shape_conflicts, starts_of, taken_over, with_starts
@@ -17,8 +18,10 @@ from plait.config.problems import raise_problems
 from plait.config.server import ServerSettings
 from plait.config.task import TaskSettings
 from plait.server.checkpoints import CheckpointStore
+from plait.server.database import managed
 from plait.server.database.tables import Checkpoint
 from plait.server.errors import NotFound
+from plait.server.folders import DataFolders
 from plait.server.managed.submission import SOURCE, Submission, check_limits
 from plait.state.records import holds_model
 from plait.state.rundir import RunDirectory
@@ -45,18 +48,27 @@ class Starts:
         try:
             for task in submission.settings.tasks:
                 if task.name in starts:
-                    row = await self._find(tenant_id, starts[task.name])
+                    row = await self._keep(tenant_id, starts[task.name], directory.start_folder(task.name))
                     self._check_same(starts[task.name], row.base_model, submission.settings.model_of(task))
-                    await asyncio.to_thread(_copy, row, directory.start_folder(task.name))
             yield self.kept(submission, directory)
         except BaseException:
             if starts:
                 await asyncio.to_thread(shutil.rmtree, directory.path, ignore_errors=True)
             raise
 
-    async def _find(self, tenant_id: str, path: str) -> Checkpoint:
+    async def remove_unknown(self, folders: DataFolders) -> None:
+        """What a killed server had copied for runs that it did not come to store. Only while nobody submits a run.
+
+        A run that has begun stays, also where the database does not know it, being an older copy.
+        """
+        known = await self._checkpoints.database.run(managed.run_ids)
+        for folder in await asyncio.to_thread(folders.of_runs):
+            if folder.name not in known and not RunDirectory(folder).has_begun:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def _keep(self, tenant_id: str, path: str, target: Path) -> Checkpoint:
         try:
-            return await self._checkpoints.get(path, tenant_id)
+            return (await self._checkpoints.read(path, tenant_id, partial(_copy, target=target, path=path)))[0]
         except NotFound as error:
             raise ConfigError(
                 f'start_from = "{path}": you have no such checkpoint.', "`plait checkpoints list` shows yours."
@@ -81,14 +93,14 @@ def _with_shape(task: TaskSettings, key: str, problems: list[str]) -> TaskSettin
     return task.model_copy(update={"lora": taken_over(task.lora, shape)})
 
 
-def _copy(row: Checkpoint, target: Path) -> None:
-    """What is wrong with the server's files is told to the operator."""
-    folder = Path(row.folder)
+def _copy(folder: Path, target: Path, path: str) -> None:
+    """What is wrong with the server's files is told to the operator. FileNotFoundError if the folder goes."""
     if holds_model(folder):
-        raise ConfigError(f'start_from = "{row.tinker_path}": it holds all weights.', "Name a checkpoint of an adapter.")
+        raise ConfigError(f'start_from = "{path}": it holds all weights.', "Name a checkpoint of an adapter.")
     try:
         read_shape(folder)
-        keep_start(folder, target, row.tinker_path)
+        keep_start(folder, target, path)
     except (AdapterError, StateError) as error:
-        log.warning("checkpoint %s: %s", row.tinker_path, error)
-        raise ConfigError(f'start_from = "{row.tinker_path}": it cannot be read as an adapter.', "Save another.") from error
+        folder.stat()
+        log.warning("checkpoint %s: %s", path, error)
+        raise ConfigError(f'start_from = "{path}": it cannot be read as an adapter.', "Save another.") from error

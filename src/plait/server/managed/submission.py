@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from plait.config.checks import check_tasks
+from plait.config.check_tasks import check_tasks
 from plait.config.environments import AnyEnvironmentSettings, DatasetSettings
 from plait.config.load import validate
 from plait.config.problems import raise_problems

@@ -7,6 +7,7 @@ from fastapi.responses import FileResponse
 
 from plait.server.audit import Action
 from plait.server.external_files import ROUTE
+from plait.server.open_file_response import OpenFileResponse
 from plait.server.routes.checkpoints import checkpoint_path
 from plait.server.routes.dependencies import PrincipalOf, ServiceOf
 from plait.server.training_runs import as_time
@@ -20,8 +21,7 @@ async def external_weights_urls(
     run_id: str, kind: str, name: str, request: Request, service: ServiceOf, principal: PrincipalOf
 ) -> ExternalWeightsUrlsResponse:
     path = checkpoint_path(run_id, kind, name)
-    row = await service.checkpoints.get(path, principal.tenant_id)
-    urls, expires_s = await service.external_files.urls(row, str(request.base_url))
+    urls, expires_s = await service.external_files.urls(path, principal.tenant_id, str(request.base_url))
     await service.audit.tell(principal, Action.CHECKPOINT_READ, path, purpose="external_weights_urls")
     return ExternalWeightsUrlsResponse(urls=urls, expires=as_time(expires_s))
 
@@ -36,5 +36,5 @@ async def external_weights_file(
     signature: str,
 ) -> FileResponse:
     """Signed: it opens without a key, until it ends."""
-    path = await service.external_files.open(run_id, name, file, expires, signature)
-    return FileResponse(path, media_type="application/octet-stream", filename=path.name)
+    opened = await service.external_files.open(run_id, name, file, expires, signature)
+    return OpenFileResponse(opened, filename=file.rpartition("/")[2])

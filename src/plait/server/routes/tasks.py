@@ -12,6 +12,7 @@ from plait.server.audit import Action
 from plait.server.errors import ServiceError
 from plait.server.managed.adapter_files import MEDIA_TYPES, Format, pack_adapter
 from plait.server.managed.views import RunList, RunView
+from plait.server.open_file_response import OpenFileResponse
 from plait.server.routes.dependencies import PrincipalOf, ServiceOf
 
 router = APIRouter(prefix="/v1/tasks", tags=["tasks"])
@@ -84,8 +85,8 @@ async def act(
 @router.get("/{run_id}/report", response_class=FileResponse)
 async def report(run_id: str, service: ServiceOf, principal: PrincipalOf) -> FileResponse:
     """One HTML file."""
-    path = await service.managed.results.report(run_id, principal.tenant_id)
-    return FileResponse(path, media_type="text/html", headers=NO_SCRIPTS_OF_OTHERS)
+    file = await asyncio.to_thread(open, await service.managed.results.report(run_id, principal.tenant_id), "rb")
+    return OpenFileResponse(file, media_type="text/html", headers=NO_SCRIPTS_OF_OTHERS)
 
 
 @router.get("/{run_id}/adapter", response_class=StreamingResponse)

@@ -7,6 +7,8 @@ from plait.simulation.results import ScenarioResult, SystemResult
 
 MAX_BINS = 256
 """Of a line; neighbouring bins are drawn as one."""
+MAX_SPANS = 100
+"""Tasks or jobs of a system that are drawn over time; of more, some in even steps of arrival."""
 MAX_WORKS = 400
 """Points of a curve over tasks or jobs."""
 
@@ -14,9 +16,15 @@ MAX_WORKS = 400
 def chart_data(result: ScenarioResult) -> dict[str, Any]:
     return {
         "end": max((system.end_s for system in result.systems), default=0.0),
+        "noun": "task" if result.kind == "tasks" else "job",
         "systems": [system.name for system in result.systems],
         "lanes": [lane for system in result.systems for lane in _lanes(system)],
         "series": _series(result),
+        "kinds": _kinds(result),
+        "spans": [
+            {"system": system.name, "end": system.end_s, "total": len(system.works), "works": _spans(system)}
+            for system in result.systems
+        ],
         "slowdowns": [{"system": system.name, "values": _slowdowns(system)} for system in result.systems],
     }
 
@@ -48,8 +56,29 @@ def _series(result: ScenarioResult) -> list[dict[str, Any]]:
             means, bin_s = thin(found.means if found else (), system.bin_s)
             points = [[round(min((number + 0.5) * bin_s, system.end_s), 3), mean] for number, mean in enumerate(means)]
             lines.append({"system": system.name, "points": points})
-        charts.append({"name": name, "is_share": name == "caches reserved", "lines": lines})
+        charts.append({"name": name, "unit": name.partition(" ")[0], "is_share": name == "caches reserved", "lines": lines})
     return charts
+
+
+def _kinds(result: ScenarioResult) -> list[str]:
+    return list(dict.fromkeys(work.kind for system in result.systems for work in system.works))
+
+
+def _spans(system: SystemResult) -> list[dict[str, Any]]:
+    """In order of arrival."""
+    works = sorted(system.works, key=lambda work: (work.arrival_s, work.name))
+    kept = [works[number * len(works) // MAX_SPANS] for number in range(MAX_SPANS)] if len(works) > MAX_SPANS else works
+    return [
+        {
+            "name": work.name, "kind": work.kind, "arrival": round(work.arrival_s, 3), "start": _rounded(work.start_s),
+            "end": _rounded(work.end_s), "slowdown": _rounded(work.slowdown), "steps": work.steps,
+        }
+        for work in kept
+    ]  # fmt: skip
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 def _slowdowns(system: SystemResult) -> list[list[float]]:

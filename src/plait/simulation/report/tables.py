@@ -45,7 +45,7 @@ class WorkTable(msgspec.Struct, frozen=True):
 
 def tiles(result: ScenarioResult) -> list[Tile]:
     """What each system comes to, in one figure."""
-    key = "steps_per_hour" if result.kind == "tasks" else "makespan_s"
+    key = "steps_per_hour" if result.kind == "tasks" else "device_hours_per_step"
     figure = next(figure for figure in figures_of(result.kind) if figure.key == key)
     first = result.systems[0]
     found = []
