@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from benchmarks.hrrs import FIRST_SEED, SYSTEMS, decisions_per_s, rows_of
@@ -5,6 +8,8 @@ from benchmarks.hrrs_headlines import FIFO, HRRS, PLAIN, SHORTEST, headlines_of
 from benchmarks.hrrs_loads import CHAINED, FULL, KINDS, PIPELINED, QUICK, SINGLE, Load
 from benchmarks.hrrs_overtaking import WatchedHrrs
 from benchmarks.hrrs_run import Run
+from plait.scheduling.function_call import FunctionCall
+from plait.scheduling.hrrs import Hrrs
 from plait.scheduling.orders import Fifo
 
 
@@ -46,16 +51,20 @@ def test_what_is_asked_at_once_waits_for_itself_but_the_job_does_not() -> None:
     assert outcome.job_slowdowns == pytest.approx([1.0])
 
 
-class LastFirst(WatchedHrrs):
+class LastFirst(Hrrs):
     """Not what the bounds are about."""
 
-    def _ratio(self, wait_s: float, cost_s: float) -> float:
-        return 1 / (1 + wait_s)
+    def pick(self, heads: Sequence[FunctionCall], *rest: Any) -> FunctionCall:
+        return max(heads, key=lambda call: call.arrival_s)
+
+
+class WatchedLastFirst(WatchedHrrs, LastFirst):
+    pass
 
 
 def test_an_order_that_breaks_the_bounds_is_found_out() -> None:
     load = Load(CHAINED, 3, 2, 0.1, 0.9)
-    order = LastFirst(0.0)
+    order = WatchedLastFirst(0.0)
     Run(load, load.jobs(0, 20), order).run()
     assert order.num_broken > 10
 

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from plait.observe.live import LiveView
 from plait.observe.under_way import AGAIN_S, PATIENCE_S, UnderWay
 
+ROUNDING_S = 1e-9
+
 
 class Clock:
     now_s = 0.0
@@ -74,8 +76,8 @@ def test_a_line_is_told_of_what_goes_on_at_most_every_so_often(steps: list[tuple
         clock.now_s += pause_s
         for line in under_way.due():
             who = line.partition(":")[0]
-            assert clock.now_s - going[who] >= PATIENCE_S
-            assert clock.now_s - told.get(who, -AGAIN_S) >= AGAIN_S
+            assert clock.now_s - going[who] >= PATIENCE_S - ROUNDING_S
+            assert clock.now_s - told.get(who, -AGAIN_S) >= AGAIN_S - ROUNDING_S
             told[who] = clock.now_s
 
 
