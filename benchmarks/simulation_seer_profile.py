@@ -9,16 +9,16 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from benchmarks.seer_cases import TINY
-from plait.cli.progress import progress
-from plait.simulation.measure_profile import measure
-from plait.simulation.profile import errors_of
-
 PROFILE = Path(__file__).parent / "results" / "profile-seer.json"
 
 
 def main() -> None:
     import torch
+
+    from benchmarks.seer_cases import TINY
+    from plait.cli.progress import progress
+    from plait.simulation.measure_profile import measure
+    from plait.simulation.profile import errors_of
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=PROFILE)
