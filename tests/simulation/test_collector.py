@@ -1,3 +1,5 @@
+"""The collector's settings come back."""
+
 import gc
 
 import pytest
@@ -5,9 +7,16 @@ import pytest
 from plait.simulation.collector import THRESHOLDS, seldom_collected
 
 
+@seldom_collected()
+def divide(by: int) -> float:
+    assert gc.get_threshold() == THRESHOLDS
+    return 1 / by
+
+
 def test_what_was_set_comes_back_whatever_happens() -> None:
     before = gc.get_threshold()
-    with pytest.raises(ZeroDivisionError), seldom_collected():
-        assert gc.get_threshold() == THRESHOLDS
-        _ = 1 / 0
+    divide(1)
+    assert gc.get_threshold() == before
+    with pytest.raises(ZeroDivisionError):
+        divide(0)
     assert gc.get_threshold() == before

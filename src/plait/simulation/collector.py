@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 THRESHOLDS = (20_000, 50, 100)
-"""Objects more than freed before the youngest are looked through, and how often that before older ones are. Memory stays as it is; a
-simulation of jobs takes 6 % less time."""
+"""Objects more than freed before the youngest are looked through, and how often that before older ones are. Memory stays as it is."""
 
 
 @contextmanager
