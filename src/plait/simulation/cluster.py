@@ -15,7 +15,6 @@ from plait.placement.resource_view import Slice
 from plait.residency.tier import Tier
 from plait.scheduling.orders import ORDERS
 from plait.simulation.cluster_shape import ClusterShape, NodeFailure
-from plait.simulation.collector import seldom_collected
 from plait.simulation.costs import CostModel
 from plait.simulation.group_meter import ClusterMeter, GroupMeter
 from plait.simulation.group_residency import CostRates, GroupResidency
@@ -93,7 +92,6 @@ class SimulatedCluster:
                 raise ConfigError(f"failure of node {failure.node_id!r}, which is not there.", f"Nodes are {self.nodes.keys()}.")
             self._at(failure.at_s, lambda failure=failure: self._fail(failure))  # type: ignore[misc]
 
-    @seldom_collected()
     def run(self, until_s: float | None = None, on_time: OnTime | None = None) -> JobsResult:
         if on_time is not None:
             self._tell_time(on_time)

@@ -7,7 +7,6 @@ import simpy
 
 from plait.simulation import task_systems
 from plait.simulation.check_scenario import cache_tokens, rollout_devices
-from plait.simulation.collector import seldom_collected
 from plait.simulation.results import FIRST_BIN_S, Recorder
 from plait.simulation.rollout import SimulatedRollout
 from plait.simulation.scenario import TaskScenario, TaskSystem
@@ -80,7 +79,6 @@ class TaskSimulation:
         )
         self._left = 0
 
-    @seldom_collected()
     def run(self, shapes: Sequence[TaskShape]) -> TaskRun:
         """Until all tasks have ended."""
         self._left = sum(shape.steps for shape in shapes)
