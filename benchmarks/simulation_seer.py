@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import Any
 
 import simpy
+from msgspec.structs import replace
 
 from benchmarks.seer_workload import PROMPT_TOKENS, SHAPES, Workload, make_workload
 from benchmarks.simulation_found import Row
@@ -60,7 +61,14 @@ def slowed_costs(profile: Profile, rows: Sequence[Mapping[str, Any]], num_engine
     costs = MeasuredCosts(profile)
     fitted = [row for row in rows if row["engines"] == num_engines and _is_fitted(row)]
     factor = fmean(row["completion_s"] / simulate_seer(costs, row)["completion_s"] for row in fitted)
-    return MeasuredCosts(profile.slower(factor))
+    return MeasuredCosts(slower(profile, factor))
+
+
+def slower(profile: Profile, factor: float) -> Profile:
+    """What rollouts take of it, so many times."""
+    kinds = ("decode", "prefill", "resume")
+    points = {kind: tuple(replace(point, seconds=factor * point.seconds) for point in getattr(profile, kind)) for kind in kinds}
+    return replace(profile, **points, fetch_tokens_per_s=profile.fetch_tokens_per_s / factor)
 
 
 def _is_simulated(system: str) -> bool:

@@ -47,16 +47,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     def json(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
-    def slower(self, factor: float) -> "Profile":
-        """All of it, so many times."""
-        lists = {
-            name: tuple(msgspec.structs.replace(point, seconds=factor * point.seconds) for point in getattr(self, name))
-            for name in ("decode", "prefill", "train", "resume")
-        }
-        singles = {name: factor * getattr(self, name) for name in ("verify_token_s", "optimizer_s", "publish_s")}
-        rates = {name: getattr(self, name) / factor for name in ("load_bytes_per_s", "fetch_tokens_per_s")}
-        return msgspec.structs.replace(self, **lists, **singles, **rates)
-
     def write(self, path: Path) -> None:
         path.write_bytes(self.json())
 
