@@ -50,9 +50,11 @@ def test_on_the_log_of_the_service_s_placement_a_simulator_s_placer_decides_the_
             placement.arrive(job, 10, 1.0 + busy / 50)
         elif leaves:
             placement.leave(job, now_s)
+            placement.settle()
             continue
         told = JobProfile(float(period_s), (Phase(Role.ROLLOUT, 0.0, period_s * busy / 100),))
         placement.profiled(job, told, now_s, num_bytes=10, switch_s=0.1, now_s=now_s)
+        placement.settle()
     placer = POLICIES[policy](nodes, IMPATIENT)
     for name, profiles, arguments, decided in log:
         placer.profiles = profiles
