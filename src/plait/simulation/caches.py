@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from plait.simulation.light_request import Counted
+from plait.simulation.light_request import prompt_of
 from plait.types.chunks import Chunk
 
 
@@ -43,7 +43,7 @@ class Caches:
     def needs(self, engine: str, chunk: Chunk) -> tuple[int, float]:
         """(tokens of a chunk's context to be computed, seconds to fetch the rest); the engine has all of it from then on."""
         num_tokens = len(chunk.context_tokens)
-        prompt = chunk.context_tokens.prompt if isinstance(chunk.context_tokens, Counted) else chunk.group
+        prompt = prompt_of(chunk.context_tokens, chunk.group)
         where, found_tokens = self._take(chunk)
         found_tokens = min(found_tokens, num_tokens)
         if found_tokens < num_tokens - chunk.generated_tokens and prompt:

@@ -44,8 +44,13 @@ def light_request(
 
 def shared_prompt(request: GenerationRequest) -> str:
     """Its name; empty if the request is the only one that has it."""
-    prompt = request.context_tokens.prompt if isinstance(request.context_tokens, Counted) else request.group
+    prompt = prompt_of(request.context_tokens, request.group)
     return "" if prompt == request.request_id else prompt
+
+
+def prompt_of(context_tokens: Sequence[int], group: str) -> str:
+    """The name of a context's prompt; that of its group where tokens are not counted only."""
+    return context_tokens.prompt if isinstance(context_tokens, Counted) else group
 
 
 class LightRequest(GenerationRequest):
